@@ -1,0 +1,2 @@
+// Package conntrack is the flow table.
+package conntrack

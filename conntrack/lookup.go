@@ -1,0 +1,112 @@
+package conntrack
+
+// Ref names a line and the identity it had when it was looked up. A Ref stays
+// harmless for ever: once the line has another identity, methods given the Ref
+// do nothing. (The sequence has 16 bits, so 2^15 new entries in one line would
+// have to pass between look-up and use to confuse it.)
+type Ref struct {
+	line uint32
+	seq  uint16
+}
+
+// Touch loads the two lines where an entry of this hash most likely is, so
+// that they are in cache when [Writer.Lookup] needs them. Called for a whole
+// batch before the first look-up, the loads overlap. The result has no meaning
+// but must be used, or the compiler may drop the loads.
+func (w *Writer) Touch(hash uint64) uint64 {
+	i, j := w.homes(hash)
+	return w.at(i).ident.Load() + w.at(j).ident.Load()
+}
+
+// Lookup returns the backend and state of the live entry of a key, and a Ref
+// for [Writer.Hit], [Writer.Reselect] or [Writer.Remove]. hash is the key's
+// hash under the table's seed. Expired entries are not found.
+func (w *Writer) Lookup(k *Key, hash uint64, now Tick) (b Backend, s State, ref Ref, ok bool) {
+	i, ident, seen := w.find(k, hash)
+	if ident == 0 || w.limits.expired(seen, k.Meta, now) {
+		return 0, 0, Ref{}, false
+	}
+	return backendOf(ident), stateOf(seen), Ref{line: i, seq: seqOf(ident)}, true
+}
+
+// find returns the line of a key's entry and its words; ident 0 is none.
+func (s *store) find(k *Key, hash uint64) (i uint32, ident, seen uint64) {
+	i, j := s.homes(hash)
+	if ident, seen, ok := s.at(i).match(k); ok {
+		return i, ident, seen
+	}
+	if ident, seen, ok := s.at(j).match(k); ok {
+		return j, ident, seen
+	}
+	for n := uint32(1); n < bucketLines; n++ {
+		if l := s.at(i ^ n); l.meta.Load() == k.Meta {
+			if ident, seen, ok := l.match(k); ok {
+				return i ^ n, ident, seen
+			}
+		}
+		if l := s.at(j ^ n); l.meta.Load() == k.Meta {
+			if ident, seen, ok := l.match(k); ok {
+				return j ^ n, ident, seen
+			}
+		}
+	}
+	return 0, 0, 0
+}
+
+// Hit records a packet of lenBytes for the entry that was looked up: last seen,
+// packets, bytes; an Unconfirmed entry becomes Confirmed; with closing (a RST,
+// or a FIN from the client; only for [KeyConnection]) it becomes Closing and
+// stays so. If the line has another identity by now, nothing happens.
+func (w *Writer) Hit(ref Ref, now Tick, lenBytes uint32, closing bool) {
+	l := w.at(ref.line)
+	for range 8 { // it fails only if others hit the same entry at this moment
+		// seen is read first: if the identity is still the one looked up
+		// after that, the value is of this entry, and the swap fails if
+		// the line is given to another in between.
+		old := l.seen.Load()
+		if seqOf(l.ident.Load()) != ref.seq || old == 0 {
+			return
+		}
+		next := refreshed(old, now, closing)
+		if next == old {
+			break
+		}
+		if l.seen.CompareAndSwap(old, next) {
+			if (old^next)&3 != 0 {
+				w.accountMoved(stateOf(old), stateOf(next))
+			}
+			break
+		}
+	}
+	l.addVolume(lenBytes)
+}
+
+// refreshed is the seen word after one more packet. Time never runs back: the
+// clocks of workers differ by up to a batch.
+func refreshed(seen uint64, now Tick, closing bool) uint64 {
+	state := seen & 3
+	if closing {
+		state = uint64(Closing + 1)
+	} else if state == uint64(Unconfirmed+1) {
+		state = uint64(Confirmed + 1)
+	}
+	last := lastOf(seen)
+	if int32(now-last) > 0 {
+		last = now
+	}
+	return uint64(last)<<32 | seen&0xfffffffc | state
+}
+
+func (w *Writer) accountMoved(from, to State) {
+	switch {
+	case from == Unconfirmed && to == Confirmed:
+		w.count(confirmedUnconfirmed)
+	case from == Unconfirmed && to == Closing:
+		w.count(closedUnconfirmed)
+	case to == Closing:
+		w.count(closedConfirmed)
+	}
+	if from == Unconfirmed {
+		w.giveBack()
+	}
+}

@@ -1,0 +1,36 @@
+package conntrack
+
+// Sweep frees expired entries in about maxLines lines, and continues where the
+// last call stopped, whichever writer made it; so writers share the work. It
+// looks at whole regions of 64 lines, and one that was never used counts as
+// one line. Nothing depends on how often it is called but the room that
+// expired entries take, the quota of Unconfirmed ones included.
+func (w *Writer) Sweep(now Tick, maxLines int) {
+	t := w.t
+	regions := uint64(t.mask>>regionShift) + 1
+	for turn := uint64(0); turn < regions && maxLines > 0; turn++ {
+		region := (t.cursor.Add(1) - 1) & (regions - 1)
+		if !t.isTouched(region) {
+			maxLines--
+			continue
+		}
+		maxLines -= regionLines
+		for i := uint32(region) << regionShift; ; {
+			w.sweepLine(w.at(i), now)
+			if i++; i%regionLines == 0 {
+				break
+			}
+		}
+	}
+}
+
+func (w *Writer) sweepLine(l *line, now Tick) {
+	ident := l.ident.Load()
+	if !holdsEntry(ident) {
+		return
+	}
+	seen, meta := l.seen.Load(), l.meta.Load()
+	if seen != 0 && l.ident.Load() == ident && w.limits.expired(seen, meta, now) {
+		w.expire(l, seen)
+	}
+}

@@ -1,0 +1,173 @@
+package conntrack
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	lineLen     = 64   // bytes, one cache line of amd64 and arm64
+	bucketLines = 8    // lines of a bucket
+	minLines    = 1024 // at least one page of regions per word of touched
+	maxLines    = 1 << 31
+	regionShift = 6 // 64 lines, one page of 4 KiB, are one region
+	regionLines = 1 << regionShift
+)
+
+// Options are the sizes and times of a [Table]. Zero values take the defaults.
+type Options struct {
+	// Lines is how many entries there is room for, 1024 to 2^31, rounded up to
+	// a power of two; 64 bytes each. Default 2^20.
+	Lines int
+	// HalfOpenShare is the share of the lines that Unconfirmed entries may
+	// use, above 0 and at most 1. Default 0.5.
+	HalfOpenShare float64
+	// HalfOpen is the life of an Unconfirmed entry. Default 30 s.
+	HalfOpen time.Duration
+	// Closing is the idle timeout of a Closing entry. Default 60 s.
+	Closing time.Duration
+	// Idle is the idle timeout of services without one of their own, see
+	// [Table.SetIdle]. Default 600 s.
+	Idle time.Duration
+	// Seed keys the hash. Take it from a random source, so that nobody can aim
+	// flows at one bucket.
+	Seed uint64
+}
+
+// Table is a flow table. Its methods are safe for concurrent use, also beside
+// any number of writers.
+type Table struct {
+	store
+	limits     *limits
+	touched    []atomic.Uint64 // one bit per region that ever held an entry; a power of two of words
+	seed       uint64
+	idle       uint32 // default, ticks
+	quota      int64  // entries that may be Unconfirmed
+	leaseLen   int64  // how much of the quota a writer takes at once
+	releaseMem func() error
+
+	mu      sync.Mutex // guards the rest of this block
+	writers []*Writer
+	retired totals // of closed writers, and corrections by Recover
+
+	_ [64]byte // what follows is written while workers run
+
+	cursor atomic.Uint64 // region that is swept next, modulo their number
+	_      [120]byte
+	unused atomic.Int64 // quota that no writer has leased
+	_      [120]byte
+}
+
+// limits are the idle timeouts in ticks.
+type limits struct {
+	state   [4]uint32 // upper bound in a state, by the last two bits of the seen word
+	service [1 << 16]atomic.Uint32
+}
+
+// New makes an empty table. Errors: an option out of range, or no memory.
+func New(o Options) (*Table, error) {
+	if o.Lines == 0 {
+		o.Lines = 1 << 20
+	}
+	if o.HalfOpenShare == 0 {
+		o.HalfOpenShare = 0.5
+	}
+	if o.Lines < 0 || o.Lines > maxLines {
+		return nil, fmt.Errorf("flow table of %d lines; use %d to %d", o.Lines, minLines, maxLines)
+	}
+	if !(o.HalfOpenShare > 0 && o.HalfOpenShare <= 1) {
+		return nil, fmt.Errorf("half-open share %v is out of range; use more than 0, at most 1", o.HalfOpenShare)
+	}
+	for _, d := range []*struct {
+		value *time.Duration
+		name  string
+		def   time.Duration
+	}{{&o.HalfOpen, "half-open", 30 * time.Second}, {&o.Closing, "closing", 60 * time.Second}, {&o.Idle, "idle", 600 * time.Second}} {
+		if *d.value < 0 {
+			return nil, fmt.Errorf("%s timeout %v is negative", d.name, *d.value)
+		}
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+	}
+	n := 1 << bits.Len(uint(max(o.Lines, minLines)-1))
+	s, release, err := newStore(n)
+	if err != nil {
+		return nil, err
+	}
+	quota := max(int64(o.HalfOpenShare*float64(n)), 1)
+	t := &Table{
+		store:      s,
+		limits:     &limits{state: [4]uint32{1 + Unconfirmed: ticks(o.HalfOpen), 1 + Confirmed: maxTimeout, 1 + Closing: ticks(o.Closing)}},
+		touched:    make([]atomic.Uint64, max(1, n/regionLines/64)),
+		seed:       o.Seed,
+		idle:       ticks(o.Idle),
+		quota:      quota,
+		leaseLen:   min(max(quota/1024, 1), 64),
+		releaseMem: release,
+	}
+	t.unused.Store(quota)
+	for i := range t.limits.service {
+		t.limits.service[i].Store(t.idle)
+	}
+	return t, nil
+}
+
+// Close gives the memory back. No writer or reader may be used after it, nor
+// be running when it is called: they would fault.
+func (t *Table) Close() error {
+	if err := t.releaseMem(); err != nil {
+		return fmt.Errorf("unmap the flow table: %w", err)
+	}
+	return nil
+}
+
+// Seed returns what keys of this table are to be hashed with.
+func (t *Table) Seed() uint64 { return t.seed }
+
+// Lines returns how many lines the table has.
+func (t *Table) Lines() int { return int(t.mask) + 1 }
+
+// SetIdle sets the idle timeout of a service's entries, those that exist
+// included; 0 or less takes the table's default again. Changes are seen by the
+// next look-up of each writer.
+func (t *Table) SetIdle(service uint16, d time.Duration) {
+	n := t.idle
+	if d > 0 {
+		n = ticks(d)
+	}
+	t.limits.service[service].Store(n)
+}
+
+// expired reports whether an entry of the given meta and seen words is over.
+func (l *limits) expired(seen, meta uint64, now Tick) bool {
+	limit := min(l.service[uint16(meta)].Load(), l.state[seen&3])
+	age := int32(now - lastOf(seen)) // negative: another writer's clock is ahead
+	return age >= 0 && uint32(age) >= limit
+}
+
+// homes returns the home lines of a hash, one in each of its two buckets. The
+// two buckets always differ.
+func (s *store) homes(hash uint64) (i, j uint32) {
+	i, j = uint32(hash)&s.mask, uint32(hash>>32)&s.mask
+	if (i^j)&^(bucketLines-1) == 0 {
+		j ^= bucketLines
+	}
+	return i, j
+}
+
+// touch notes that the region of line i has been used.
+func (t *Table) touch(i uint32) {
+	region := (i & t.mask) >> regionShift
+	word := &t.touched[region/64&uint32(len(t.touched)-1)]
+	if bit := uint64(1) << (region % 64); word.Load()&bit == 0 {
+		word.Or(bit)
+	}
+}
+
+func (t *Table) isTouched(region uint64) bool {
+	return t.touched[region/64&uint64(len(t.touched)-1)].Load()>>(region%64)&1 != 0
+}
