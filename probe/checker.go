@@ -1,0 +1,88 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Result is the outcome of one probe.
+type Result struct {
+	OK      bool
+	Text    string        // what was seen, for people: "200", "connect: connection refused"
+	Latency time.Duration // from the start of the connect to the verdict
+	Weight  Weight        // only with Check.ReportWeight
+
+	// Inconclusive results say nothing about the backend: this host ran out of
+	// descriptors or memory. They neither continue nor reset a run.
+	Inconclusive bool
+}
+
+// Checker speaks the protocol of one check.
+type Checker interface {
+	// Probe decides over conn, which is connected to addr and has its deadline
+	// set. It must return when conn fails, and leaves closing to the caller.
+	// One Checker is used by many goroutines at once.
+	Probe(conn net.Conn, addr netip.AddrPort) Result
+}
+
+// NewChecker returns the checker for c, with everything that does not depend
+// on the target prepared. The error is that of c.Validate.
+func NewChecker(c *Check) (Checker, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	var inner Checker
+	switch {
+	case c.Type.stream():
+		inner = newStreamChecker(c)
+	case c.Type == HTTP || c.Type == HTTPS:
+		inner = newHTTPChecker(c)
+	default:
+		return nil, fmt.Errorf("type: %s checks are not supported", c.Type)
+	}
+	if c.ProxyV1 {
+		inner = proxyChecker{inner}
+	}
+	return inner, nil
+}
+
+// failed returns the result of a probe that ended with err while doing what.
+func failed(what string, err error) Result {
+	return Result{Text: what + ": " + describe(err), Inconclusive: isLocal(err)}
+}
+
+// describe reduces the error of a network operation to its cause. The layers
+// that package net adds repeat the addresses, which the reader already has.
+func describe(err error) string {
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return "timed out"
+	case errors.Is(err, io.EOF):
+		return "closed by the backend"
+	case errors.As(err, &errno):
+		return errno.Error()
+	}
+	return err.Error()
+}
+
+// isLocal reports whether err is a shortage on this host. Counting it against
+// a backend would take every backend out at once, for a fault of the prober.
+func isLocal(err error) bool {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return false
+	}
+	switch errno {
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM:
+		return true
+	}
+	return false
+}
