@@ -1,0 +1,72 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ethtoolValue is struct ethtool_value of linux/ethtool.h.
+type ethtoolValue struct{ cmd, data uint32 }
+
+// ifreqData is struct ifreq of linux/if.h with its pointer member; the kernel
+// copies the whole union, which is 24 bytes on 64-bit machines.
+type ifreqData struct {
+	name [unix.IFNAMSIZ]byte
+	data unsafe.Pointer
+	_    [24 - unsafe.Sizeof(uintptr(0))]byte
+}
+
+// offloads that would leave work undone in a frame: checksums not filled in,
+// segments not cut, packets merged.
+var offloads = []struct {
+	name string
+	cmd  uint32
+}{
+	{"tx-checksum", unix.ETHTOOL_STXCSUM},
+	{"scatter-gather", unix.ETHTOOL_SSG},
+	{"tcp-segmentation", unix.ETHTOOL_STSO},
+	{"generic-segmentation", unix.ETHTOOL_SGSO},
+	{"generic-receive", unix.ETHTOOL_SGRO},
+}
+
+// disableOffloads makes every frame on the interface complete: what a socket
+// sends is what arrives, with its checksum, one segment per frame. The calling
+// thread must be in the interface's namespace.
+func disableOffloads(iface string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("disable offloads of %s: %w", iface, err)
+	}
+	defer unix.Close(fd)
+	for _, o := range offloads {
+		// EOPNOTSUPP: the device never had it.
+		if err := ethtoolSet(fd, iface, o.cmd, 0); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+			return fmt.Errorf("disable %s offload of %s: %w", o.name, iface, err)
+		}
+	}
+	return nil
+}
+
+// ethtoolSet runs one of the ioctls that take a struct ethtool_value.
+//
+// The kernel reads and writes value through the pointer inside request only
+// during the call; both stay reachable and, being Go memory whose address is
+// in an unsafe.Pointer, in place until the KeepAlive.
+func ethtoolSet(fd int, iface string, cmd, data uint32) error {
+	value := &ethtoolValue{cmd: cmd, data: data}
+	request := &ifreqData{data: unsafe.Pointer(value)}
+	if len(iface) >= len(request.name) {
+		return unix.ENAMETOOLONG
+	}
+	copy(request.name[:], iface)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(request)))
+	runtime.KeepAlive(value)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

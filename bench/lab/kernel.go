@@ -1,0 +1,94 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// setting is one kernel file and what to write into it.
+type setting struct{ path, value string }
+
+// sysctl writes values below /proc/sys, which shows each thread the network
+// settings of its own namespace. Paths are relative, with slashes.
+func (ns *namespace) sysctl(settings ...setting) error {
+	return ns.do(func() error {
+		for _, s := range settings {
+			if err := os.WriteFile(filepath.Join("/proc/sys", s.path), []byte(s.value), 0); err != nil {
+				return fmt.Errorf("set %s to %s in %s: %w", s.path, s.value, ns.name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// sysfs writes values below /sys/class/net. Unlike /proc/sys, a sysfs mount
+// belongs to the namespace it was mounted in; so a detached one is made here,
+// which needs no place in the file system and is gone when its descriptor
+// closes.
+func (ns *namespace) sysfs(settings ...setting) error {
+	return ns.do(func() error {
+		root, err := mountSysfs()
+		if err != nil {
+			return fmt.Errorf("mount sysfs in %s: %w", ns.name, err)
+		}
+		defer unix.Close(root)
+		for _, s := range settings {
+			if err := writeAt(root, filepath.Join("class/net", s.path), s.value); err != nil {
+				return fmt.Errorf("set %s to %s in %s: %w", s.path, s.value, ns.name, err)
+			}
+		}
+		return nil
+	})
+}
+
+func mountSysfs() (int, error) {
+	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+}
+
+func writeAt(root int, path, value string) error {
+	fd, err := unix.Openat(root, path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.Write(fd, []byte(value))
+	return err
+}
+
+// allCPUs is the mask of all possible CPUs in the kernel's format: 32-bit
+// groups, most significant first.
+func allCPUs() (string, error) {
+	text, err := os.ReadFile("/sys/devices/system/cpu/possible")
+	if err != nil {
+		return "", fmt.Errorf("count cpus: %w", err)
+	}
+	last := strings.TrimSpace(string(text)) // "0" or "0-63"; ids are dense
+	if i := strings.LastIndexAny(last, "-,"); i >= 0 {
+		last = last[i+1:]
+	}
+	var n int
+	if _, err := fmt.Sscanf(last, "%d", &n); err != nil {
+		return "", fmt.Errorf("count cpus: %q: %w", text, err)
+	}
+	n++
+	var groups []string
+	if rest := n % 32; rest != 0 {
+		groups = append(groups, fmt.Sprintf("%x", uint32(1)<<rest-1))
+	}
+	for range n / 32 {
+		groups = append(groups, "ffffffff")
+	}
+	return strings.Join(groups, ","), nil
+}

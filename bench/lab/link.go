@@ -1,0 +1,123 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path"
+	"strconv"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// defaultMTU is Ethernet's, in bytes of IP packet.
+const defaultMTU = 1500
+
+// iface is one interface of a node with its port on a bridge.
+type iface struct {
+	spec   InterfaceSpec
+	port   string // name of the other end, in the switch's namespace
+	mac    net.HardwareAddr
+	queues int
+	// xdp: the node may attach XDP programs and AF_XDP sockets to it.
+	xdp bool
+}
+
+// macOf is a locally administered address that tells node and interface.
+func macOf(node, iface int) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 0x7a, 0x68, byte(iface), byte(node >> 8), byte(node)}
+}
+
+// portName is the name of an interface's port on the switch: the node's, and
+// from the second interface on with its number.
+func portName(node string, index int) string {
+	if index == 0 {
+		return node
+	}
+	return node + "-" + strconv.Itoa(index)
+}
+
+// openNetlink opens a netlink connection inside the namespace.
+func openNetlink(ns *namespace) (*netlink.Handle, error) {
+	h, err := netlink.NewHandleAt(netns.NsHandle(ns.file.Fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink in %s: %w", ns.name, err)
+	}
+	return h, nil
+}
+
+// plug makes the veth pair of an interface and connects it to its bridge. The
+// node's end is left down, without addresses.
+func (s *segmentSwitch) plug(i *iface, node *namespace) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = i.port
+	attrs.MTU = i.spec.MTU
+	attrs.NumTxQueues, attrs.NumRxQueues = i.queues, i.queues
+	attrs.MasterIndex = s.bridges[i.spec.Segment].Attrs().Index
+	veth := &netlink.Veth{
+		LinkAttrs: attrs, PeerName: i.spec.Name, PeerHardwareAddr: i.mac, PeerMTU: uint32(i.spec.MTU), PeerTxQLen: -1,
+		PeerNumTxQueues: uint32(i.queues), PeerNumRxQueues: uint32(i.queues),
+		PeerNamespace: netlink.NsFd(node.file.Fd()),
+	}
+	if err := s.netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("create veth %s for %s of %s: %w; the kernel needs CONFIG_VETH", i.port, i.spec.Name, node.name, err)
+	}
+	if err := node.do(func() error { return disableOffloads(i.spec.Name) }); err != nil {
+		return err
+	}
+	if err := s.ns.do(func() error { return disableOffloads(i.port) }); err != nil {
+		return err
+	}
+	if i.xdp {
+		if err := s.spread(i); err != nil {
+			return err
+		}
+		if err := s.pass.attach(s.ns, i.port); err != nil {
+			return err
+		}
+	}
+	link, err := s.netlink.LinkByName(i.port)
+	if err != nil {
+		return fmt.Errorf("find port %s: %w", i.port, err)
+	}
+	if err := s.netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set port %s up: %w", i.port, err)
+	}
+	return nil
+}
+
+// spread lets every CPU send on every queue of the port. The kernel then picks
+// the queue by the flow's hash; veth delivers to the receive queue of the same
+// number. Without it the queue is that of the port the frame came from.
+func (s *segmentSwitch) spread(i *iface) error {
+	mask, err := allCPUs()
+	if err != nil {
+		return err
+	}
+	var settings []setting
+	for q := range i.queues {
+		settings = append(settings, setting{path.Join(i.port, "queues", "tx-"+strconv.Itoa(q), "xps_cpus"), mask})
+	}
+	if err := s.ns.sysfs(settings...); err != nil {
+		return fmt.Errorf("%w; the kernel needs CONFIG_XPS", err)
+	}
+	return nil
+}
+
+// unplug deletes the pair. One that is already gone is no error.
+func (s *segmentSwitch) unplug(i *iface) error {
+	link, err := s.netlink.LinkByName(i.port)
+	var gone netlink.LinkNotFoundError
+	if errors.As(err, &gone) {
+		return nil
+	}
+	if err == nil {
+		err = s.netlink.LinkDel(link)
+	}
+	if err != nil {
+		return fmt.Errorf("delete port %s: %w", i.port, err)
+	}
+	return nil
+}
