@@ -1,0 +1,132 @@
+package selector
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// VIP is one address that forwarding rules have.
+type VIP struct {
+	// AnswerPorts has a bit per port index where ARP or neighbour discovery is answered now.
+	AnswerPorts uint64
+	PingOK      bool // echo is answered: a rule with vipPing has an eligible backend
+	L3Default   bool // an L3_DEFAULT rule exists: echo is balanced like any other packet
+	Addr        [2]uint64
+	*matcher
+}
+
+// matcher finds the rule of a packet among the rules of one address.
+type matcher struct {
+	ranges [2][]portRule // TCP, UDP: by first port, disjoint
+	all    [2]*Rule      // TCP, UDP: every port
+	any    *Rule         // L3_DEFAULT
+	rules  []*Rule
+}
+
+type portRule struct {
+	first, last uint16
+	rule        *Rule
+}
+
+// Rule is the rule for a packet to this address, nil if there is none. Specific beats general: a
+// rule that names the port, then one with all ports of the protocol, then L3_DEFAULT. A packet
+// without ports matches the last two only.
+func (m *matcher) Rule(proto uint8, dstPort uint16, hasPorts bool) *Rule {
+	i := 0
+	switch proto {
+	case protoTCP:
+	case protoUDP:
+		i = 1
+	default:
+		return m.any
+	}
+	if hasPorts {
+		ranges := m.ranges[i]
+		for len(ranges) > 8 { // then a linear scan is as fast
+			half := len(ranges) / 2
+			if ranges[half].first <= dstPort {
+				ranges = ranges[half:]
+			} else {
+				ranges = ranges[:half]
+			}
+		}
+		for j := range ranges {
+			if ranges[j].first <= dstPort && dstPort <= ranges[j].last {
+				return ranges[j].rule
+			}
+		}
+	}
+	if m.all[i] != nil {
+		return m.all[i]
+	}
+	return m.any
+}
+
+// add enters a rule with its ports.
+func (m *matcher) add(r *Rule, ports []PortRange) {
+	m.rules = append(m.rules, r)
+	if r.Protocol == 0 {
+		m.any = r
+		return
+	}
+	i := 0
+	if r.Protocol == protoUDP {
+		i = 1
+	}
+	if r.AllPorts {
+		m.all[i] = r
+		return
+	}
+	for _, p := range ports {
+		m.ranges[i] = append(m.ranges[i], portRule{p.First, p.Last, r})
+	}
+	slices.SortFunc(m.ranges[i], func(a, b portRule) int { return int(a.first) - int(b.first) })
+}
+
+// vipIndex is an immutable open-addressing table of VIPs by address, at most a quarter full, so that
+// nearly every miss ends at the first slot.
+type vipIndex struct {
+	slots []vipSlot // length a power of two; the last of a run is empty
+	shift uint8     // 64 - log2(len(slots))
+}
+
+type vipSlot struct {
+	addr [2]uint64
+	vip  *VIP // nil = empty
+}
+
+// Odd multipliers from the fraction of the golden ratio and of the square root of 3.
+const (
+	vipMul1 = 0x9e3779b97f4a7c15
+	vipMul2 = 0xbb67ae8584caa73b
+)
+
+func newVIPIndex(vips []*VIP) vipIndex {
+	size := 1 << bits.Len(uint(4*len(vips)))
+	x := vipIndex{slots: make([]vipSlot, size), shift: uint8(64 - bits.TrailingZeros(uint(size)))}
+	for _, v := range vips {
+		i := x.home(v.Addr)
+		for x.slots[i&(size-1)].vip != nil {
+			i++
+		}
+		x.slots[i&(size-1)] = vipSlot{v.Addr, v}
+	}
+	return x
+}
+
+func (x *vipIndex) home(a [2]uint64) int {
+	return int((a[0]*vipMul2 ^ a[1]) * vipMul1 >> (x.shift & 63))
+}
+
+func (x *vipIndex) find(a [2]uint64) *VIP {
+	slots := x.slots
+	if len(slots) == 0 {
+		return nil
+	}
+	for i := x.home(a); ; i++ {
+		s := &slots[i&(len(slots)-1)]
+		if s.vip == nil || s.addr == a {
+			return s.vip
+		}
+	}
+}
