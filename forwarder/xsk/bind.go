@@ -1,0 +1,185 @@
+package xsk
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A queue stays busy for some 20 ms after its socket was closed, because the
+// kernel releases it from a work queue; after the death of a process it took
+// over a second.
+const (
+	busyPatience = 2 * time.Second
+	busyPause    = 5 * time.Millisecond
+)
+
+// Join binds a further socket on the UMEM to a queue of an interface, with the
+// ring sizes and mode of the UMEM's own configuration. The worker calls it; to
+// bind without blocking the worker for up to two seconds, use Reserve and Bind.
+// On failure every frame is back on the free stack.
+func (u *UMEM) Join(ifindex, queue int) (*Socket, error) {
+	s, err := u.Reserve(ifindex, queue, u.cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Bind(); err != nil {
+		u.Reclaim(s)
+		return nil, err
+	}
+	return s, nil
+}
+
+// Bind opens a reserved socket: it shares the UMEM through any socket on it that
+// is still bound and, if there is none (all closed, or their devices are gone),
+// registers the memory afresh. Any goroutine may call it, before the worker uses
+// the socket. The fill ring is full before the queue starts, since some drivers
+// stay deaf otherwise.
+//
+// A busy queue is tried again for two seconds. After an error the socket may be
+// bound again, or given to UMEM.Reclaim.
+func (s *Socket) Bind() error {
+	if s.prefill == nil {
+		return fmt.Errorf("bind queue %d: the socket was bound before", s.queue)
+	}
+	for deadline := time.Now().Add(busyPatience); ; time.Sleep(busyPause) {
+		err := s.bindOnce()
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return explain(s.ifindex, s.queue, err)
+		}
+	}
+}
+
+// bindOnce holds the UMEM's lock throughout, so that the socket that introduces
+// this one is not closed meanwhile.
+func (s *Socket) bindOnce() error {
+	u := s.umem
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, ref := range u.bound {
+		err := s.openOwn(false, unix.SockaddrXDP{Flags: unix.XDP_SHARED_UMEM, SharedUmemFD: uint32(ref.fd)})
+		switch {
+		case errors.Is(err, unix.EBADF): // the device of ref is gone
+			continue
+		case errors.Is(err, unix.EOPNOTSUPP):
+			return fmt.Errorf("%w: %w", ErrCannotShare, err)
+		case err == nil && s.mode == ModeCopy:
+			s.reason = ref.reason
+		}
+		return err
+	}
+	return inMode(s.cfg.Mode, &s.reason, func(flags uint16) error {
+		return s.openOwn(true, unix.SockaddrXDP{Flags: flags})
+	})
+}
+
+// inMode calls bind with the flags for a mode. In ModeAuto it asks for zero-copy
+// first and keeps the reason why that was refused.
+func inMode(m Mode, reason *string, bind func(flags uint16) error) error {
+	*reason = ""
+	if m != ModeCopy {
+		err := bind(unix.XDP_ZEROCOPY | unix.XDP_USE_NEED_WAKEUP)
+		if err == nil || m == ModeZeroCopy || errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		*reason = fmt.Sprintf("zero-copy refused: %v", err)
+	}
+	return bind(unix.XDP_COPY | unix.XDP_USE_NEED_WAKEUP)
+}
+
+// openOwn creates, fills and binds a socket of ours; register makes the UMEM's
+// memory known first instead of sharing it.
+func (s *Socket) openOwn(register bool, addr unix.SockaddrXDP) (err error) {
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("create socket: %w", err)
+	}
+	r := &rings{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.unmap(), unix.Close(fd))
+		}
+	}()
+	if register {
+		if err := registerUMEM(fd, s.umem.area, s.umem.FrameSize()); err != nil {
+			return fmt.Errorf("register umem: %w", err)
+		}
+	}
+	for _, o := range []struct{ option, size int }{
+		{unix.XDP_UMEM_FILL_RING, s.cfg.Fill},
+		{unix.XDP_UMEM_COMPLETION_RING, s.cfg.TX},
+		{unix.XDP_RX_RING, s.cfg.RX},
+		{unix.XDP_TX_RING, s.cfg.TX},
+	} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_XDP, o.option, o.size); err != nil {
+			return fmt.Errorf("make ring of %d (option %d): %w", o.size, o.option, err)
+		}
+	}
+	if err := r.mapFrom(fd, s.cfg); err != nil {
+		return err
+	}
+	for range r.fill.room(len(s.prefill)) {
+		r.fill.push(s.prefill[r.fill.next])
+	}
+	r.fill.publish()
+	addr.Ifindex, addr.QueueID = uint32(s.ifindex), uint32(s.queue)
+	if err := unix.Bind(fd, &addr); err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	return s.install(fd, r, func() error { return unix.Close(fd) })
+}
+
+// install makes a bound descriptor and its rings the socket's own. closeFD gives
+// the descriptor up; the rings are unmapped before, as a mapping keeps a queue
+// bound. The caller holds the UMEM's lock.
+func (s *Socket) install(fd int, r *rings, closeFD func() error) error {
+	granted, err := getOption[uint32](fd, unix.XDP_OPTIONS)
+	if err != nil {
+		return fmt.Errorf("read the mode obtained: %w", err)
+	}
+	s.mode, s.copies = ModeCopy, true
+	if granted&unix.XDP_OPTIONS_ZEROCOPY != 0 {
+		s.mode, s.copies = ModeZeroCopy, false
+	}
+	// Kernels before 6.17 do not know the option and send 32 frames per kick; Kick
+	// repeats until the ring is empty, so the refusal costs system calls only.
+	_ = unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, s.cfg.Batch)
+
+	s.rx, s.tx, s.fill, s.done = r.rx, r.tx, r.fill, r.done
+	s.prefill = nil
+	s.release = func() error { return errors.Join(r.unmap(), closeFD()) }
+	s.mu.Lock()
+	s.fd, s.open = fd, true
+	s.mu.Unlock()
+	s.umem.bound = append(s.umem.bound, s)
+	s.wakeRX(true)
+	return nil
+}
+
+// Close unbinds the queue. Any goroutine may call it once the worker has stopped
+// using the socket; UMEM.Reclaim then takes its frames back. Closing twice, or a
+// socket that was never bound, does nothing.
+func (s *Socket) Close() error {
+	u := s.umem
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.open {
+		return nil
+	}
+	s.open = false
+	u.bound = slices.DeleteFunc(u.bound, func(o *Socket) bool { return o == s })
+	err := s.release()
+	s.fd, s.release = -1, nil
+	if err != nil {
+		return fmt.Errorf("close queue %d: %w", s.queue, err)
+	}
+	return nil
+}
