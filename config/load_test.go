@@ -1,0 +1,35 @@
+package config
+
+import (
+	"net/netip"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var equal = cmp.Options{
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+}
+
+// TestGoodFiles loads every good file, prints it and loads that again.
+func TestGoodFiles(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("Glob: %d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		c, problems := Load(file)
+		if c == nil {
+			t.Fatalf("Load(%s):\n%s", file, problems)
+		}
+		again, problems := Parse("printed", c.YAML())
+		if again == nil {
+			t.Fatalf("Parse of the printed %s:\n%s\n%s", file, problems, c.YAML())
+		}
+		if diff := cmp.Diff(c, again, equal); diff != "" {
+			t.Errorf("printed %s differs (-loaded +printed):\n%s", file, diff)
+		}
+	}
+}
