@@ -1,0 +1,127 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+)
+
+// DefaultSocket is where the appliance listens unless told otherwise.
+const DefaultSocket = "/run/zonehop/admin.sock"
+
+// Client talks to a running appliance. Safe for concurrent use.
+type Client struct {
+	path string
+	http http.Client
+}
+
+// NewClient makes a client of the appliance at path; if path is empty, of the
+// one named by the environment variable ZONEHOP_SOCKET, or of DefaultSocket.
+func NewClient(path string) *Client {
+	if path == "" {
+		path = os.Getenv("ZONEHOP_SOCKET")
+	}
+	if path == "" {
+		path = DefaultSocket
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}
+	return &Client{path: path, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// Status asks for the state of the appliance.
+func (c *Client) Status() (s Status, err error) { err = c.get("/status", &s); return s, err }
+
+// Backends asks for all backends.
+func (c *Client) Backends() (b []Backend, err error) { err = c.get("/backends", &b); return b, err }
+
+// Health asks for probe results.
+func (c *Client) Health() (h Health, err error) { err = c.get("/health", &h); return h, err }
+
+// Flows asks for tracked flows.
+func (c *Client) Flows(f FlowFilter) (out []Flow, err error) {
+	err = c.post("/flows", f, &out)
+	return out, err
+}
+
+// Explain asks which backend a packet gets, and why.
+func (c *Client) Explain(q ExplainRequest) (e Explanation, err error) {
+	err = c.post("/explain", q, &e)
+	return e, err
+}
+
+// SetDrain stops or resumes new connections to a backend.
+func (c *Client) SetDrain(backend string, on bool) error {
+	return c.post("/drain", switchRequest{backend, on}, &struct{}{})
+}
+
+// SetAnnounce answers or stops answering for a standby rule.
+func (c *Client) SetAnnounce(rule string, on bool) error {
+	return c.post("/announce", switchRequest{rule, on}, &struct{}{})
+}
+
+// Reload makes the appliance read its configuration again. The error wraps
+// ErrRefused if the old configuration is still in force.
+func (c *Client) Reload() error { return c.post("/reload", struct{}{}, &struct{}{}) }
+
+func (c *Client) get(path string, into any) error {
+	return c.do(http.MethodGet, path, http.NoBody, into)
+}
+
+func (c *Client) post(path string, body, into any) error {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("encode request: %w", err)
+	}
+	return c.do(http.MethodPost, path, bytes.NewReader(b), into)
+}
+
+func (c *Client) do(method, path string, body io.Reader, into any) error {
+	req, err := http.NewRequest(method, "http://appliance"+path, body)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			return fmt.Errorf("connect to the appliance at %s: %w; is it running? give --socket or ZONEHOP_SOCKET if it uses another path", c.path, op.Err)
+		}
+		return fmt.Errorf("ask the appliance at %s: %w", c.path, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusOK {
+		if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+			return fmt.Errorf("read the appliance's answer: %w", err)
+		}
+		return nil
+	}
+	var f failure
+	if err := json.NewDecoder(resp.Body).Decode(&f); err != nil {
+		return fmt.Errorf("the appliance answered %s", resp.Status)
+	}
+	switch resp.StatusCode {
+	case http.StatusNotFound:
+		return remote{f.Error, ErrNotFound}
+	case http.StatusConflict:
+		return remote{f.Error, ErrRefused}
+	}
+	return errors.New(f.Error)
+}
+
+// remote is an error that came over the socket.
+type remote struct {
+	text string
+	kind error
+}
+
+func (r remote) Error() string { return r.text }
+func (r remote) Unwrap() error { return r.kind }

@@ -1,0 +1,157 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Appliance is what the control interface reads and changes. Its methods are
+// safe for concurrent use. A change is in force when its method returns.
+type Appliance interface {
+	Status() Status
+	Backends() []Backend
+	Flows(FlowFilter) []Flow
+	Health() Health
+	// SetDrain stops or resumes new connections to a backend, named by its
+	// name or service/name. The error wraps ErrNotFound if there is none.
+	SetDrain(backend string, drain bool) error
+	// SetAnnounce answers, or stops answering, for rules with announce:
+	// STANDBY; all of them if rule is empty.
+	SetAnnounce(rule string, on bool) error
+	Explain(ExplainRequest) (Explanation, error)
+	// Reload reads the configuration file again. An error means that it was
+	// refused and the old one is still in force.
+	Reload() error
+}
+
+// FlowFilter selects flows. Empty fields match everything.
+type FlowFilter struct {
+	Client, Backend, Rule, State string
+	Limit                        int // 0: no limit
+}
+
+// Errors that keep their identity over the socket.
+var (
+	ErrNotFound = errors.New("not found")
+	ErrRefused  = errors.New("refused")
+)
+
+// Listen creates the admin socket with mode 0600. A socket that nobody answers
+// on, left by a crash, is replaced; one that answers is another appliance's.
+func Listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("create directory of admin socket: %w", err)
+	}
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("admin socket %s: another appliance answers on it; stop it, or set admin.socket to another path", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove stale admin socket: %w", err)
+	}
+	old := syscall.Umask(0o177)
+	l, err := net.Listen("unix", path)
+	syscall.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("listen on admin socket: %w", err)
+	}
+	return l, nil
+}
+
+// Serve answers requests until ctx is done.
+func Serve(ctx context.Context, l net.Listener, a Appliance) error {
+	srv := &http.Server{Handler: handler(a), ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if srv.Shutdown(grace) != nil {
+			srv.Close()
+		}
+	})
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve admin socket: %w", err)
+	}
+	return nil
+}
+
+func handler(a Appliance) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) { reply(w, a.Status(), nil) })
+	mux.HandleFunc("GET /backends", func(w http.ResponseWriter, r *http.Request) { reply(w, a.Backends(), nil) })
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) { reply(w, a.Health(), nil) })
+	mux.HandleFunc("POST /flows", func(w http.ResponseWriter, r *http.Request) {
+		var f FlowFilter
+		if ask(w, r, &f) {
+			reply(w, a.Flows(f), nil)
+		}
+	})
+	mux.HandleFunc("POST /explain", func(w http.ResponseWriter, r *http.Request) {
+		var q ExplainRequest
+		if ask(w, r, &q) {
+			e, err := a.Explain(q)
+			reply(w, e, err)
+		}
+	})
+	mux.HandleFunc("POST /drain", func(w http.ResponseWriter, r *http.Request) {
+		var q switchRequest
+		if ask(w, r, &q) {
+			reply(w, struct{}{}, a.SetDrain(q.Name, q.On))
+		}
+	})
+	mux.HandleFunc("POST /announce", func(w http.ResponseWriter, r *http.Request) {
+		var q switchRequest
+		if ask(w, r, &q) {
+			reply(w, struct{}{}, a.SetAnnounce(q.Name, q.On))
+		}
+	})
+	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, r *http.Request) { reply(w, struct{}{}, a.Reload()) })
+	return mux
+}
+
+// switchRequest turns something named on or off.
+type switchRequest struct {
+	Name string `json:"name"`
+	On   bool   `json:"on"`
+}
+
+// failure is how an error travels.
+type failure struct {
+	Error string `json:"error"`
+}
+
+func ask(w http.ResponseWriter, r *http.Request, into any) bool {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		_ = json.NewEncoder(w).Encode(failure{"read request: " + err.Error()})
+		return false
+	}
+	return true
+}
+
+func reply(w http.ResponseWriter, v any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err == nil {
+		_ = json.NewEncoder(w).Encode(v) // the client went away: nothing to do
+		return
+	}
+	switch {
+	case errors.Is(err, ErrNotFound):
+		w.WriteHeader(http.StatusNotFound)
+	case errors.Is(err, ErrRefused):
+		w.WriteHeader(http.StatusConflict)
+	default:
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+	_ = json.NewEncoder(w).Encode(failure{err.Error()})
+}

@@ -1,0 +1,210 @@
+// Package admin is the appliance's control interface: JSON over HTTP on a Unix
+// socket that only its owner may open. [Serve] answers on the running side,
+// [Client] asks on the command line's. The types are what scripts rely on:
+// fields may be added, never renamed.
+package admin
+
+import "zonehop/selector"
+
+// Status is what `appliance status --json` prints.
+type Status struct {
+	Version       string          `json:"version"`
+	UptimeSec     float64         `json:"uptimeSec"`
+	Generation    uint64          `json:"generation"`
+	PublishMicros int64           `json:"publishMicros"`
+	Interfaces    []Interface     `json:"interfaces"`
+	Rules         []Rule          `json:"rules"`
+	FlowTable     FlowTable       `json:"flowTable"`
+	Accounting    Accounting      `json:"accounting"`
+	Conflicts     []AddressClaim  `json:"conflicts,omitempty"`
+	Pairs         []PairCount     `json:"forwarded"`
+	Conns         []NewConnection `json:"newConnections"`
+}
+
+// Interface is one configured interface.
+type Interface struct {
+	Name    string  `json:"name"`
+	Mode    string  `json:"mode"` // zero-copy, copy, generic, or none
+	Why     string  `json:"why,omitempty"`
+	Up      bool    `json:"up"`
+	Problem string  `json:"problem,omitempty"`
+	Queues  []Queue `json:"queues"`
+}
+
+// Queue is one receive queue with the census of its frames: each frame of a
+// queue's memory is in exactly one of these places.
+type Queue struct {
+	Queue    int    `json:"queue"`
+	Worker   int    `json:"worker"`
+	Bound    bool   `json:"bound"`
+	Problem  string `json:"problem,omitempty"`
+	Fill     int    `json:"fill"`
+	TX       int    `json:"tx"`
+	Free     int    `json:"free"`
+	Frames   int    `json:"frames"`
+	Received uint64 `json:"received"`
+
+	Redirected  uint64 `json:"redirected"`
+	NoSocket    uint64 `json:"noSocket"`
+	RXDropped   uint64 `json:"rxDropped"`
+	RXRingFull  uint64 `json:"rxRingFull"`
+	FillEmpty   uint64 `json:"fillEmpty"`
+	TXInvalid   uint64 `json:"txInvalid"`
+	WakeupsSent uint64 `json:"wakeupsSent"`
+	WakeupsSave uint64 `json:"wakeupsSaved"`
+}
+
+// Rule is one forwarding rule or route.
+type Rule struct {
+	Name           string `json:"name"`
+	Kind           string `json:"kind"` // forwardingRule or route
+	Match          string `json:"match"`
+	BackendService string `json:"backendService"`
+	Announced      bool   `json:"announced"`
+	Problem        string `json:"problem,omitempty"`
+	Packets        uint64 `json:"packets"`
+	Bytes          uint64 `json:"bytes"`
+}
+
+// FlowTable is the state of the flow table.
+type FlowTable struct {
+	Capacity      int    `json:"capacity"`
+	Used          int    `json:"used"`
+	Unconfirmed   int    `json:"unconfirmed"`
+	Confirmed     int    `json:"confirmed"`
+	Closing       int    `json:"closing"`
+	RejectedQuota uint64 `json:"rejectedQuota"`
+	RejectedFull  uint64 `json:"rejectedFull"`
+}
+
+// Accounting adds up every frame. In user space received = forwarded + answered
+// + dropped + held, and on the way out forwarded + answered + originated =
+// completed + inFlight + abandoned + invalid, exactly, whenever the workers are quiet.
+type Accounting struct {
+	Redirected uint64            `json:"redirected"`
+	NoSocket   uint64            `json:"noSocket"`
+	RXDropped  uint64            `json:"rxDropped"`
+	RXRingFull uint64            `json:"rxRingFull"`
+	Received   uint64            `json:"received"`
+	Forwarded  uint64            `json:"forwarded"`
+	Answered   map[string]uint64 `json:"answered"`
+	Dropped    map[string]uint64 `json:"dropped"`
+	Held       uint64            `json:"held"`
+	Originated map[string]uint64 `json:"originated"`
+	Completed  uint64            `json:"completed"`
+	InFlight   uint64            `json:"inFlight"`
+	Abandoned  uint64            `json:"abandoned"`
+	Invalid    uint64            `json:"invalid"`
+	Copied     uint64            `json:"copied"`
+	MidFlow    uint64            `json:"midFlowMisses"`
+	Balanced   bool              `json:"balanced"`
+	Imbalance  string            `json:"imbalance,omitempty"`
+}
+
+// AddressClaim is another host's claim to an address answered for here.
+type AddressClaim struct {
+	Address string  `json:"address"`
+	MAC     string  `json:"mac"`
+	AgoSec  float64 `json:"agoSec"`
+}
+
+// PairCount is what one rule sent to one backend.
+type PairCount struct {
+	Rule    string `json:"rule"`
+	Backend string `json:"backend"`
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// NewConnection counts connections given to backends, by zones. A client or
+// backend without a zone has an empty name.
+type NewConnection struct {
+	Rule        string `json:"rule"`
+	ClientZone  string `json:"clientZone"`
+	BackendZone string `json:"backendZone"`
+	Connections uint64 `json:"connections"`
+}
+
+// Backend is one line of `appliance backends --json`.
+type Backend struct {
+	Name        string `json:"name"`
+	Service     string `json:"service"`
+	Zone        string `json:"zone"`
+	Address     string `json:"address"`
+	Failover    bool   `json:"failover"`
+	Weight      int    `json:"weight"`
+	Health      string `json:"health"` // HEALTHY, UNHEALTHY, UNKNOWN
+	HealthText  string `json:"healthText,omitempty"`
+	Deliverable bool   `json:"deliverable"`
+	Reason      string `json:"reason,omitempty"`
+	Drain       bool   `json:"drain"`
+	Removed     bool   `json:"removed,omitempty"`
+	Flows       int    `json:"flows"`
+	Packets     uint64 `json:"packets"`
+	Bytes       uint64 `json:"bytes"`
+}
+
+// Flow is one line of `appliance flows --json`.
+type Flow struct {
+	Client      string  `json:"client"`
+	Destination string  `json:"destination"`
+	Protocol    string  `json:"protocol"`
+	Ports       string  `json:"ports"`
+	Rule        string  `json:"rule"`
+	Backend     string  `json:"backend"`
+	State       string  `json:"state"`
+	AgeSec      float64 `json:"ageSec"`
+	IdleSec     float64 `json:"idleSec"`
+	Packets     uint64  `json:"packets"`
+	Bytes       uint64  `json:"bytes"`
+}
+
+// Health is what `appliance health --json` prints.
+type Health struct {
+	Backends   []BackendHealth `json:"backends"`
+	Sources    []struct{}      `json:"sources"`
+	Composites []struct{}      `json:"composites"`
+}
+
+// BackendHealth is the probe state of one backend.
+type BackendHealth struct {
+	Backend    string       `json:"backend"`
+	Service    string       `json:"service"`
+	Check      string       `json:"check"`
+	Address    string       `json:"address"`
+	State      string       `json:"state"`
+	Text       string       `json:"text"`
+	LatencyMs  float64      `json:"latencyMs"`
+	InRow      int          `json:"consecutive"`
+	NextSec    float64      `json:"nextSec"`
+	Transition []Transition `json:"transitions,omitempty"`
+}
+
+// Transition is one change of a backend's health.
+type Transition struct {
+	At   string `json:"at"`
+	From string `json:"from"`
+	To   string `json:"to"`
+	Text string `json:"text"`
+}
+
+// ExplainRequest asks which backend a packet gets.
+type ExplainRequest struct {
+	Rule  string `json:"rule"`
+	Tuple Tuple  `json:"tuple"`
+}
+
+// Tuple is a packet's identity in text form.
+type Tuple struct {
+	Client   string `json:"client"`
+	Dst      string `json:"dst,omitempty"`
+	Protocol uint8  `json:"protocol"`
+	SrcPort  uint16 `json:"srcPort"`
+	DstPort  uint16 `json:"dstPort"`
+}
+
+// Explanation is a decision with its reasons, and what the flow table knows.
+type Explanation struct {
+	selector.Explanation
+	Tracked *Flow `json:"tracked,omitempty"`
+}

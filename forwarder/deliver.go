@@ -1,0 +1,157 @@
+package forwarder
+
+import (
+	"encoding/binary"
+
+	"zonehop/forwarder/packet"
+	"zonehop/selector"
+)
+
+// forward sends a matched frame to the backend of its flow.
+func (w *Worker) forward(b *binding, it *item) {
+	be, reason := w.track(it)
+	if reason != ReasonNone {
+		w.drop(b, it, reason)
+		return
+	}
+	d := &be.Delivery[it.rule.Family]
+	if reason := undeliverable(d); reason != ReasonNone {
+		w.drop(b, it, reason)
+		return
+	}
+	// A frame sent back to where it came from circles until its TTL ends,
+	// unless that machine is both the client and the backend.
+	if binary.BigEndian.Uint64(d.Header[:8])>>16 == it.SrcMAC && it.Src != be.Addr[it.rule.Family] {
+		w.drop(b, it, ReasonLoop)
+		return
+	}
+	if len(it.frame) > w.ports[d.Port].maxFrame+4*int(it.VLANs) {
+		w.drop(b, it, ReasonTooBig)
+		return
+	}
+	if it.rule.DecrementTTL {
+		packet.DecrementTTL(it.frame, &it.Parsed)
+	}
+	copy(it.frame, d.Header[:d.Len])
+	w.leave(b, it, int(d.Port), it.rule.PairBase+uint32(be.Pos))
+}
+
+// undeliverable says why nothing can be sent to a backend, or ReasonNone.
+func undeliverable(d *selector.Delivery) Reason {
+	switch d.State {
+	case selector.Deliverable:
+		return ReasonNone
+	case selector.NotOnLink:
+		return ReasonNotOnLink
+	default:
+		return ReasonNoNeighbour
+	}
+}
+
+// leave stages a rewritten frame on the interface it leaves by: in place where
+// the interface shares the frame's memory, by copy else.
+func (w *Worker) leave(b *binding, it *item, iface int, pair uint32) {
+	n := uint32(len(it.frame))
+	out := b
+	if iface != b.iface {
+		out = w.byIface[iface]
+	}
+	if out != nil && out.umem == b.umem {
+		if !w.stage(out, it) {
+			w.drop(b, it, ReasonTXFull)
+			return
+		}
+		w.counters.pair(pair, n)
+		return
+	}
+	m := w.mailbox // our own queue of that interface, in memory that cannot be shared
+	if out == nil {
+		m = w.shared.Route.owners[iface].Load()
+	}
+	switch {
+	case m == nil:
+		w.drop(b, it, ReasonNoPort)
+		return
+	case !m.put(it.frame, iface, w.snap.Layout, pair, 0):
+		w.drop(b, it, ReasonMailboxFull)
+		return
+	}
+	w.counters.local[cCopied]++
+	b.umem.Free(it.desc.Addr)
+}
+
+// stage puts a frame among those the port sends at the end of this pass.
+func (w *Worker) stage(out *binding, it *item) bool {
+	if out.room == 0 {
+		return false
+	}
+	out.room--
+	it.desc.Len = uint32(len(it.frame))
+	out.out = append(out.out, it.desc)
+	return true
+}
+
+// drop counts a frame and gives its memory back.
+func (w *Worker) drop(b *binding, it *item, reason Reason) {
+	w.counters.local[cDropped+int(reason)]++
+	b.umem.Free(it.desc.Addr)
+}
+
+// expire drops a frame whose TTL is used up and, within a rate limit, turns
+// its memory into the ICMP error that tells the sender.
+func (w *Worker) expire(b *binding, it *item) {
+	port := &w.ports[b.iface]
+	family := selector.V4
+	if it.Kind == packet.KindIPv6 {
+		family = selector.V6
+	}
+	src := port.source[family]
+	if src == ([2]uint64{}) || !w.limit.allow(w.now) {
+		w.drop(b, it, ReasonTTLExpired)
+		return
+	}
+	out, ok := packet.TimeExceeded(it.frame, &it.Parsed, src, &port.mac)
+	if !ok {
+		w.drop(b, it, ReasonTTLExpired)
+		return
+	}
+	it.frame = out
+	if !w.stage(b, it) {
+		w.drop(b, it, ReasonTTLExpired)
+		return
+	}
+	w.counters.local[cDropped+int(ReasonTTLExpired)]++
+	w.counters.local[cOriginated+int(OriginTimeExceeded)]++
+}
+
+// send stages a frame that came by mailbox. What cannot be sent is dropped
+// under the reason it would have had without the copy.
+func (w *Worker) send(l *letter) {
+	w.counters.local[cHandedOn]++
+	out := w.byIface[l.iface]
+	if out == nil {
+		w.counters.local[cDropped+int(ReasonNoPort)]++
+		return
+	}
+	addr, ok := out.umem.Alloc()
+	if !ok || out.room == 0 {
+		if ok {
+			out.umem.Free(addr)
+		}
+		w.counters.local[cDropped+int(ReasonTXFull)]++
+		return
+	}
+	var it item
+	it.desc.Addr, it.desc.Len = addr, l.length
+	it.frame = out.umem.Frame(it.desc)
+	copy(it.frame, l.data[:l.length])
+	w.stage(out, &it)
+	switch {
+	case l.layout == nil:
+		w.counters.local[cOriginated+int(l.origin)]++
+	case l.layout == w.counters.layout:
+		w.counters.pair(l.pair, l.length)
+	default:
+		w.counters.foreignPair(l.layout, l.pair, l.length)
+	}
+}

@@ -1,0 +1,467 @@
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"zonehop/forwarder/xsk"
+)
+
+const (
+	// reconcileInterval is how often the supervisor compares what should be
+	// attached with what is, beside doing so at each change.
+	reconcileInterval = time.Second
+	// retryDelay is how long a refused attach or bind is left alone.
+	retryDelay = 2 * time.Second
+	// stallTicks is how many reconcile intervals a queue may show the signs of
+	// a stall before it is bound anew: frames waiting to be sent without one
+	// being completed, or frames redirected to it without one received.
+	stallTicks = 3
+)
+
+// InterfaceConfig is what the configuration says of one interface.
+type InterfaceConfig struct {
+	Name    string
+	Queues  []int // nil: all
+	Rings   xsk.Config
+	Generic bool // generic XDP, which must be asked for
+}
+
+// Link is the present state of a configured interface.
+type Link struct {
+	Index  int // 0: absent
+	Up     bool
+	MAC    [6]byte
+	Queues int // receive queues in use
+	MTU    int
+}
+
+// Classification is what the XDP programs take from the kernel.
+type Classification struct {
+	Rules   []netip.Addr   // rule addresses: everything sent to them
+	Answers [][]netip.Addr // by interface: addresses whose MAC is asked for here
+	Routes  []netip.Prefix // destinations, if the frame is for our MAC
+	Own     []netip.Addr   // the host's own addresses, exempt from Routes
+}
+
+// EventKind says what a supervisor did.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	EventAttached  EventKind = iota // the classifier is on the interface
+	EventDetached                   // the interface vanished or was removed
+	EventBound                      // a queue has its socket
+	EventRefused                    // the kernel refused; Err says what and the remedy
+	EventStalled                    // a queue is bound anew because it stood still
+	EventRecovered                  // bound after a refusal
+)
+
+// Event tells the control side what happened, for its log.
+type Event struct {
+	Kind      EventKind
+	Interface string
+	Queue     int // -1: the interface as a whole
+	Detail    string
+	Err       error
+}
+
+// SupervisorOptions configure a Supervisor.
+type SupervisorOptions struct {
+	Shared     *Shared
+	Interfaces []InterfaceConfig // in the order of the snapshot's ports
+	CPU        func(worker int) int
+	Event      func(Event) // called from the supervisor's goroutine
+}
+
+// Supervisor attaches the classifier to interfaces, binds their queues, gives
+// the sockets to workers, and repairs what breaks: an interface that vanishes
+// is given up and taken again when it is back, a refused queue is tried again,
+// a queue that stands still is bound anew. What works goes on meanwhile.
+//
+// Its methods are safe for concurrent use. One goroutine, in Run, changes
+// anything; the setters only say what is wanted.
+type Supervisor struct {
+	opts    SupervisorOptions
+	changed chan struct{}
+
+	mu      sync.Mutex // guards what follows; held while reconciling
+	links   []Link
+	take    Classification
+	ifaces  []*attachment
+	workers []*Worker
+	running sync.WaitGroup
+	stopped bool
+}
+
+// attachment is one configured interface.
+type attachment struct {
+	config  InterfaceConfig
+	slot    int // index in the snapshot's ports
+	index   int // interface index the program is attached to; 0: not attached
+	program *xsk.Program
+	queues  map[int]*queue
+	problem error
+	retryAt time.Time
+}
+
+// ProgramCounters sum what the classifier counted on an interface.
+type ProgramCounters struct{ Redirected, NoSocket, Passed uint64 }
+
+// queue is one receive queue of an attached interface.
+type queue struct {
+	number  int
+	worker  *Worker
+	binding *binding // nil: not bound
+	socket  *xsk.Socket
+	problem error
+	retryAt time.Time
+	retired QueueCounters // of sockets that are closed
+	// Of programs that are gone: what they counted for this queue.
+	retiredProgram ProgramCounters
+
+	stall         int // intervals in a row with signs of a stall
+	lastCompleted uint64
+	lastReceived  uint64
+	lastTaken     uint64
+}
+
+// NewSupervisor makes a supervisor; Run starts it.
+func NewSupervisor(o SupervisorOptions) *Supervisor {
+	s := &Supervisor{opts: o, changed: make(chan struct{}, 1), links: make([]Link, len(o.Interfaces))}
+	for i, c := range o.Interfaces {
+		s.ifaces = append(s.ifaces, &attachment{config: c, slot: i, queues: make(map[int]*queue)})
+	}
+	return s
+}
+
+// SetLinks says which interfaces are present, in the order of the options.
+func (s *Supervisor) SetLinks(links []Link) {
+	s.mu.Lock()
+	s.links = slices.Clone(links)
+	s.mu.Unlock()
+	s.poke()
+}
+
+// SetClassification says what to take from the kernel, on all interfaces.
+func (s *Supervisor) SetClassification(c Classification) {
+	s.mu.Lock()
+	s.take = c
+	s.mu.Unlock()
+	s.poke()
+}
+
+func (s *Supervisor) poke() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps interfaces attached and queues bound until ctx is done, then
+// detaches, lets the workers drain their TX rings, and closes everything.
+func (s *Supervisor) Run(ctx context.Context) error {
+	tick := time.NewTicker(reconcileInterval)
+	defer tick.Stop()
+	for {
+		ticked := false
+		select {
+		case <-ctx.Done():
+			return s.stop()
+		case <-s.changed:
+		case <-tick.C:
+			ticked = true
+		}
+		s.mu.Lock()
+		for i, a := range s.ifaces {
+			s.reconcile(a, s.links[i], ticked)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// reconcile brings one interface to the state wanted.
+func (s *Supervisor) reconcile(a *attachment, link Link, ticked bool) {
+	if a.index != 0 && a.index != link.Index {
+		s.release(a)
+		s.event(a, EventDetached, -1, "interface vanished", nil)
+	}
+	if link.Index == 0 {
+		a.problem = fmt.Errorf("interface %s does not exist; it is used as soon as it appears", a.config.Name)
+		return
+	}
+	now := time.Now()
+	if a.program == nil {
+		if now.Before(a.retryAt) {
+			return
+		}
+		if err := s.attach(a, link); err != nil {
+			s.refuse(a, -1, &a.problem, &a.retryAt, err)
+			return
+		}
+	}
+	// Sockets first, so that nothing is taken from the kernel before somebody
+	// receives it.
+	for _, n := range s.wanted(a, link) {
+		q := a.queues[n]
+		if q == nil {
+			q = &queue{number: n}
+			a.queues[n] = q
+		}
+		if ticked {
+			s.watch(a, q, link)
+		}
+		if q.binding == nil && !now.Before(q.retryAt) {
+			if err := s.open(a, q); err != nil {
+				s.refuse(a, n, &q.problem, &q.retryAt, err)
+			}
+		}
+	}
+	if err := s.classify(a, link); err != nil {
+		s.refuse(a, -1, &a.problem, &a.retryAt, err)
+	}
+}
+
+// wanted lists the queue numbers to bind.
+func (s *Supervisor) wanted(a *attachment, link Link) []int {
+	if a.config.Queues != nil {
+		return a.config.Queues
+	}
+	all := make([]int, max(link.Queues, 1))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// refuse remembers a refusal, tells it once, and delays the next try.
+func (s *Supervisor) refuse(a *attachment, queue int, problem *error, retryAt *time.Time, err error) {
+	*retryAt = time.Now().Add(retryDelay)
+	if *problem == nil || (*problem).Error() != err.Error() {
+		s.event(a, EventRefused, queue, "", err)
+	}
+	*problem = err
+}
+
+func (s *Supervisor) event(a *attachment, k EventKind, queue int, detail string, err error) {
+	if s.opts.Event != nil {
+		s.opts.Event(Event{Kind: k, Interface: a.config.Name, Queue: queue, Detail: detail, Err: err})
+	}
+}
+
+// attach puts the classifier on an interface. It takes nothing yet: until
+// classify, every frame passes to the kernel.
+func (s *Supervisor) attach(a *attachment, link Link) error {
+	mode := xsk.Native
+	if a.config.Generic {
+		mode = xsk.Generic
+	}
+	p, err := xsk.Attach(link.Index, mode)
+	if err != nil {
+		return err
+	}
+	a.program, a.index = p, link.Index
+	recovered := a.problem != nil
+	a.problem = nil
+	kind := EventAttached
+	if recovered {
+		kind = EventRecovered
+	}
+	s.event(a, kind, -1, "classifier attached", nil)
+	return nil
+}
+
+// classify tells the program what to take.
+func (s *Supervisor) classify(a *attachment, link Link) error {
+	var answers []netip.Addr
+	if a.slot < len(s.take.Answers) {
+		answers = s.take.Answers[a.slot]
+	}
+	return errors.Join(
+		a.program.SetMAC(link.MAC),
+		a.program.SetOwn(s.take.Own),
+		a.program.SetRoutes(s.take.Routes),
+		a.program.SetAnswers(answers),
+		a.program.SetRuleAddresses(s.take.Rules),
+	)
+}
+
+// worker returns the worker of a queue number, starting it if need be.
+func (s *Supervisor) worker(q int) (*Worker, error) {
+	for len(s.workers) <= q {
+		w, err := NewWorker(len(s.workers), s.opts.Shared)
+		if err != nil {
+			return nil, err
+		}
+		s.workers = append(s.workers, w)
+		cpu := -1
+		if s.opts.CPU != nil {
+			cpu = s.opts.CPU(w.Index)
+		}
+		// Workers that spin occupy a P each; without extra ones, probes and
+		// timers would wait for them.
+		runtime.GOMAXPROCS(runtime.NumCPU() + len(s.workers))
+		s.running.Go(func() {
+			if err := w.Run(cpu); err != nil && s.opts.Event != nil {
+				s.opts.Event(Event{Kind: EventRefused, Queue: w.Index, Err: err})
+			}
+		})
+	}
+	return s.workers[q], nil
+}
+
+// open binds a queue and gives the socket to its worker.
+func (s *Supervisor) open(a *attachment, q *queue) error {
+	w, err := s.worker(q.number)
+	if err != nil {
+		return err
+	}
+	q.worker = w
+	umem, socket, err := w.socket(a.index, q.number, a.config.Rings)
+	if err != nil {
+		return err
+	}
+	b := &binding{Port: socket, umem: umem, iface: a.slot, queue: q.number}
+	w.Do(func() { w.bind(b) })
+	if err := a.program.SetSocket(q.number, socket.FD()); err != nil {
+		return errors.Join(err, w.close(b, socket))
+	}
+	q.binding, q.socket = b, socket
+	q.stall, q.lastCompleted, q.lastReceived = 0, 0, 0
+	kind := EventBound
+	if q.problem != nil {
+		kind = EventRecovered
+	}
+	q.problem = nil
+	s.event(a, kind, q.number, socket.Mode().String()+modeReason(socket), nil)
+	s.reroute()
+	return nil
+}
+
+func modeReason(socket *xsk.Socket) string {
+	if r := socket.ModeReason(); r != "" {
+		return " (" + r + ")"
+	}
+	return ""
+}
+
+// reroute names, for each interface, the worker that sends for the workers
+// without a queue of their own there: the first that has one.
+func (s *Supervisor) reroute() {
+	for _, a := range s.ifaces {
+		for _, w := range s.workers {
+			if q := a.queues[w.Index]; q != nil && q.binding != nil {
+				s.opts.Shared.Route.Set(a.slot, w.mailbox)
+				break
+			}
+		}
+	}
+}
+
+// shut takes a queue's socket from its worker and closes it.
+func (s *Supervisor) shut(a *attachment, q *queue) {
+	if q.binding == nil {
+		return
+	}
+	if a.program != nil {
+		// Fails if the interface is gone, and the map with it.
+		_ = a.program.ClearSocket(q.number)
+	}
+	q.retired.add(q.counters())
+	// What closing can fail with is of a socket that is gone either way.
+	_ = q.worker.close(q.binding, q.socket)
+	q.binding, q.socket = nil, nil
+	s.reroute()
+}
+
+// release gives up an interface: its sockets, then its program.
+func (s *Supervisor) release(a *attachment) {
+	for _, q := range a.queues {
+		s.shut(a, q)
+		q.retiredProgram.add(a.counters(q.number))
+		q.problem, q.retryAt = nil, time.Time{}
+	}
+	if a.program != nil {
+		_ = a.program.Close() // the link went with the interface
+	}
+	a.program, a.index, a.problem = nil, 0, nil
+	a.retryAt = time.Time{}
+}
+
+// watch binds a queue anew that stands still although its link is up.
+func (s *Supervisor) watch(a *attachment, q *queue, link Link) {
+	if q.binding == nil || !link.Up {
+		q.stall = 0
+		return
+	}
+	var pending int
+	var completed, received uint64
+	q.worker.Do(func() {
+		pending, completed = q.socket.TXPending()
+		received = q.binding.received
+	})
+	stats, _ := q.socket.Stats() // without the kernel's part, received alone tells
+	received += stats.RXDropped + stats.RXRingFull
+	taken := uint64(0)
+	if c, err := a.program.Counters(q.number); err == nil {
+		taken = c.Redirected - c.NoSocket
+	}
+	deafTX := pending > 0 && completed == q.lastCompleted
+	deafRX := taken > q.lastTaken && received == q.lastReceived
+	q.lastCompleted, q.lastReceived, q.lastTaken = completed, received, taken
+	if !deafTX && !deafRX {
+		q.stall = 0
+		return
+	}
+	if q.stall++; q.stall < stallTicks {
+		return
+	}
+	detail := "frames wait to be sent and none is completed"
+	if deafRX {
+		detail = "frames are redirected to it and none is received"
+	}
+	s.event(a, EventStalled, q.number, detail, nil)
+	s.shut(a, q)
+}
+
+// stop detaches the programs first, so that frames go to the kernel again,
+// then stops the workers, which send what they hold, then closes the sockets.
+func (s *Supervisor) stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, a := range s.ifaces {
+		if a.program != nil {
+			for _, q := range a.queues {
+				q.retiredProgram.add(a.counters(q.number))
+			}
+			errs = append(errs, a.program.Close())
+			a.program = nil
+		}
+	}
+	for _, w := range s.workers {
+		w.Stop()
+	}
+	s.running.Wait()
+	s.stopped = true
+	for _, a := range s.ifaces {
+		for _, q := range a.queues {
+			if q.binding != nil {
+				q.retired.add(q.counters())
+				errs = append(errs, q.worker.closeStopped(q.binding, q.socket))
+				q.binding, q.socket = nil, nil
+			}
+		}
+	}
+	for _, w := range s.workers {
+		errs = append(errs, w.closeMemory())
+		w.mailbox.close()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,336 @@
+package forwarder
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zonehop/conntrack"
+	"zonehop/forwarder/packet"
+	"zonehop/forwarder/xsk"
+	"zonehop/selector"
+)
+
+const (
+	// maxPorts is how many interfaces an appliance can have: the interface
+	// index is a bit in Snapshot's answer masks.
+	maxPorts = 64
+	// publishInterval bounds the age of published counters under load.
+	publishInterval = 5 * time.Millisecond
+	// idleTimeout is how long a worker sleeps when nothing happens. Packets,
+	// letters and commands wake it; the timeout only bounds what a lost
+	// wake-up can cost.
+	idleTimeout = 100 * time.Millisecond
+	// pendingTimeout replaces it while frames wait for the kernel to send them.
+	pendingTimeout = 2 * time.Millisecond
+	// maxSpin is the number of empty passes a worker makes before it sleeps,
+	// if its last batch was at least half full. Below that it sleeps at once:
+	// a sleep lets frames gather, and larger batches cost less CPU per frame.
+	maxSpin = 32
+)
+
+// Shared is what all workers of an appliance have in common.
+type Shared struct {
+	Table    *conntrack.Table
+	Snapshot func() *selector.Snapshot // one atomic load; never nil
+	Clock    func() int64              // nanoseconds of CLOCK_BOOTTIME
+	Batch    int                       // frames per pass and port, 1..256
+	Frame    int                       // bytes per frame, for mailboxes
+	Route    *Routing
+}
+
+// Routing tells which worker owns a queue of an interface, for frames that
+// leave by an interface on which the deciding worker has no queue of its own.
+type Routing struct {
+	owners [maxPorts]atomic.Pointer[Mailbox]
+}
+
+// Set names the worker that sends for those who have no queue on an interface.
+func (r *Routing) Set(iface int, m *Mailbox) { r.owners[iface].Store(m) }
+
+// Clear withdraws a worker from every interface it is named for.
+func (r *Routing) clear(iface int, m *Mailbox) { r.owners[iface].CompareAndSwap(m, nil) }
+
+// Worker owns one queue number: queue q of every interface, the memory their
+// frames live in, and everything written on the packet path. Its Run method is
+// the only goroutine that touches those; others talk to it through Do and its
+// mailbox, and read its counters.
+type Worker struct {
+	Index int
+
+	shared  *Shared
+	flows   *conntrack.Writer
+	seed    uint64 // of the flow hash
+	mailbox *Mailbox
+	cmds    chan func()
+
+	bindings []*binding         // what this worker receives from
+	byIface  [maxPorts]*binding // what it sends by
+	umems    []*xsk.UMEM        // the supervisor's: memory of this worker's sockets
+
+	// Of the current pass.
+	snap  *selector.Snapshot
+	ports [maxPorts]portFacts // of snap
+	now   int64
+	tick  conntrack.Tick
+	rx    []xsk.Desc
+	items []item
+	limit limiter // originated ICMP errors
+
+	defences [8]defence
+	counters counters
+	touched  uint64 // sink for reads that only warm the cache
+	stopped  atomic.Bool
+	nextPub  int64
+	spin     int
+	pollFDs  []unix.PollFd
+	conflict atomic.Pointer[Conflict]
+}
+
+// NewWorker makes a worker without ports.
+func NewWorker(index int, s *Shared) (*Worker, error) {
+	m, err := newMailbox(s.Frame)
+	if err != nil {
+		return nil, fmt.Errorf("worker %d: create event descriptor: %w", index, err)
+	}
+	w := &Worker{
+		Index: index, shared: s, flows: s.Table.NewWriter(), seed: s.Table.Seed(), mailbox: m,
+		cmds: make(chan func(), 8), rx: make([]xsk.Desc, s.Batch), items: make([]item, s.Batch),
+		limit: limiter{perSecond: 100, burst: 20},
+	}
+	w.adopt(s.Snapshot())
+	w.publish()
+	return w, nil
+}
+
+// Run drives the worker until Stop. It locks itself to its thread and, with
+// cpu >= 0, to that CPU.
+func (w *Worker) Run(cpu int) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if cpu >= 0 {
+		var set unix.CPUSet
+		set.Set(cpu)
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			return fmt.Errorf("worker %d: pin to cpu %d: %w; use cpus: none, or a CPU that exists", w.Index, cpu, err)
+		}
+	}
+	for !w.stopped.Load() {
+		switch n := w.Pass(); {
+		case n == 0:
+			w.idle()
+		case n >= w.shared.Batch/2:
+			w.spin = maxSpin
+		}
+	}
+	w.drain()
+	w.publish()
+	return nil
+}
+
+// Stop makes Run return after it has given the kernel what waits on TX rings.
+func (w *Worker) Stop() {
+	w.stopped.Store(true)
+	w.mailbox.sleeping.Store(true) // make sure that wake writes
+	w.mailbox.wake()
+}
+
+// Do has fn run by the worker between two passes and waits for it. It must not
+// be called after Stop.
+func (w *Worker) Do(fn func()) {
+	done := make(chan struct{})
+	w.cmds <- func() { fn(); close(done) }
+	w.mailbox.wake()
+	<-done
+}
+
+// Pass takes one batch from each port and from the mailbox, and returns how
+// many frames it handled. Exported for tests and benchmarks, which drive a
+// worker without Run.
+func (w *Worker) Pass() (frames int) {
+	for len(w.cmds) > 0 {
+		(<-w.cmds)()
+	}
+	w.now = w.shared.Clock()
+	w.tick = conntrack.TickOf(w.now)
+	if snap := w.shared.Snapshot(); snap != w.snap {
+		w.adopt(snap)
+	}
+	for _, b := range w.bindings {
+		w.counters.local[cCompleted] += uint64(b.Complete())
+	}
+	for _, b := range w.bindings {
+		frames += w.receive(b)
+	}
+	if !w.mailbox.empty() {
+		frames += w.collect()
+	}
+	if frames > 0 {
+		w.counters.local[cPasses]++
+		if w.now >= w.nextPub {
+			w.publish()
+		}
+	}
+	return frames
+}
+
+// receive handles one batch of one port. A full TX ring is back-pressure: the
+// port receives no more than it could send back by itself.
+func (w *Worker) receive(b *binding) int {
+	w.open()
+	n := min(b.room, len(w.rx))
+	if n > 0 {
+		n = b.Receive(w.rx[:n])
+	}
+	if n > 0 {
+		b.received += uint64(n)
+		w.counters.local[cReceived] += uint64(n)
+		w.process(b, w.rx[:n])
+	}
+	w.flush()
+	b.Fill()
+	return n
+}
+
+// collect sends the frames that wait in the mailbox.
+func (w *Worker) collect() int {
+	w.open()
+	n := w.mailbox.take(len(w.rx), w.send)
+	w.flush()
+	return n
+}
+
+// open starts staging frames on every port.
+func (w *Worker) open() {
+	for _, b := range w.bindings {
+		b.room = min(b.TXFree(), cap(b.out))
+	}
+}
+
+// flush puts the staged frames on their TX rings and kicks. Staging never
+// exceeds the room seen by open, and nobody else fills these rings, so all of
+// them are accepted.
+func (w *Worker) flush() {
+	for _, b := range w.bindings {
+		if len(b.out) > 0 {
+			b.Transmit(b.out)
+			b.out = b.out[:0]
+		}
+		b.Kick()
+	}
+}
+
+// adopt switches to another snapshot between two passes.
+func (w *Worker) adopt(snap *selector.Snapshot) {
+	if w.counters.layout != snap.Layout {
+		w.counters.relayout(snap.Layout)
+	}
+	for i := range snap.Ports {
+		w.ports[i] = factsOf(&snap.Ports[i])
+	}
+	w.snap = snap
+}
+
+// portFacts is what the packet path needs to know of an interface.
+type portFacts struct {
+	maxFrame int          // bytes, Ethernet header included, VLAN tags not
+	source   [2][2]uint64 // by family: an own address, for errors; zero if there is none
+	mac      [6]byte
+}
+
+func factsOf(p *selector.Port) portFacts {
+	f := portFacts{mac: p.MAC, maxFrame: p.MTU + ethernetLen}
+	for _, a := range p.Addrs {
+		switch {
+		case a.Addr().IsLinkLocalUnicast():
+		case a.Addr().Is4() && f.source[selector.V4] == [2]uint64{}:
+			f.source[selector.V4] = packet.Addr(a.Addr())
+		case a.Addr().Is6() && f.source[selector.V6] == [2]uint64{}:
+			f.source[selector.V6] = packet.Addr(a.Addr())
+		}
+	}
+	return f
+}
+
+const ethernetLen = 14
+
+// publish makes counters and census visible.
+func (w *Worker) publish() {
+	w.counters.publish()
+	w.nextPub = w.now + int64(publishInterval)
+}
+
+// idle spins for a few passes after a busy time, then sleeps until a packet, a
+// letter or a command arrives.
+func (w *Worker) idle() {
+	if w.spin > 0 {
+		w.spin--
+		return
+	}
+	w.publish()
+	timeout := idleTimeout
+	w.pollFDs = append(w.pollFDs[:0], unix.PollFd{Fd: int32(w.mailbox.eventFD), Events: unix.POLLIN})
+	for _, b := range w.bindings {
+		b.Fill()
+		if b.Census().TX > 0 {
+			timeout = pendingTimeout
+		}
+		if fd := b.FD(); fd >= 0 {
+			w.pollFDs = append(w.pollFDs, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+		}
+	}
+	w.mailbox.sleeping.Store(true)
+	if w.mailbox.empty() && len(w.cmds) == 0 && !w.stopped.Load() {
+		// Errors: EINTR only; every other cause shows again in the next pass.
+		_, _ = unix.Poll(w.pollFDs, int(timeout.Milliseconds()))
+		w.counters.local[cWakeups]++
+		if w.pollFDs[0].Revents != 0 {
+			w.mailbox.drainEvents()
+		}
+		for _, p := range w.pollFDs[1:] {
+			if p.Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0 {
+				time.Sleep(time.Millisecond) // a dead socket must not make this loop spin
+				break
+			}
+		}
+	}
+	w.mailbox.sleeping.Store(false)
+}
+
+// drain gives the kernel what is on the TX rings before a stop, for at most 50 ms.
+func (w *Worker) drain() {
+	deadline := w.shared.Clock() + int64(50*time.Millisecond)
+	for w.shared.Clock() < deadline {
+		pending := uint32(0)
+		for _, b := range w.bindings {
+			b.Kick()
+			w.counters.local[cCompleted] += uint64(b.Complete())
+			pending += uint32(b.Census().TX)
+		}
+		if pending == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// limiter is a token bucket on the worker's clock.
+type limiter struct {
+	perSecond, burst int64
+	tokens           int64 // in billionths
+	last             int64
+}
+
+// allow takes a token.
+func (l *limiter) allow(now int64) bool {
+	l.tokens = min(l.tokens+(now-l.last)*l.perSecond, l.burst*1e9)
+	l.last = now
+	if l.tokens < 1e9 {
+		return false
+	}
+	l.tokens -= 1e9
+	return true
+}
