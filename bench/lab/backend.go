@@ -68,7 +68,9 @@ func (b *Backend) start() error {
 	// VIP as its sender, which would announce it.
 	settings := []setting{{"net/ipv4/conf/all/arp_ignore", "1"}, {"net/ipv4/conf/all/arp_announce", "2"}}
 	if len(b.spec.AnyIP) > 0 {
-		settings = append(settings, setting{"net/ipv4/ip_forward", "1"}, setting{"net/ipv6/conf/all/forwarding", "1"})
+		// Without nonlocal bind IPv6 refuses datagrams from an address that is
+		// local by route only.
+		settings = append(settings, setting{"net/ipv4/ip_forward", "1"}, setting{"net/ipv6/conf/all/forwarding", "1"}, setting{"net/ipv6/ip_nonlocal_bind", "1"})
 	}
 	if err := b.ns.sysctl(settings...); err != nil {
 		return err
