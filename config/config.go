@@ -41,6 +41,9 @@ type Config struct {
 // value: selection has to survive restarts. Being public, it does not stop aimed flows.
 const BuiltinHashKey = "zonehop"
 
+// maxRules is the number of forwarding rules and routes together: they are numbered with 16 bits.
+const maxRules = 65535
+
 var configTable = object[Config]{noun: "the configuration", fields: []*field[Config]{
 	key("region", name(maxPartName), func(c *Config) *string { return &c.Region },
 		"the region this appliance is in").def("local"),
@@ -62,9 +65,9 @@ var configTable = object[Config]{noun: "the configuration", fields: []*field[Con
 		"health checks that services refer to by name"),
 	key("backendServices", list(serviceTable.kind(), "backend services", 0, 65535), func(c *Config) *[]BackendService { return &c.BackendServices },
 		"sets of backends with their policies"),
-	key("forwardingRules", list(ruleTable.kind(), "forwarding rules", 0, 65535), func(c *Config) *[]ForwardingRule { return &c.ForwardingRules },
+	key("forwardingRules", list(ruleTable.kind(), "forwarding rules", 0, maxRules), func(c *Config) *[]ForwardingRule { return &c.ForwardingRules },
 		"addresses this appliance answers for"),
-	key("routes", list(routeTable.kind(), "routes", 0, 65535), func(c *Config) *[]Route { return &c.Routes },
+	key("routes", list(routeTable.kind(), "routes", 0, maxRules), func(c *Config) *[]Route { return &c.Routes },
 		"destinations for which this appliance is the next hop"),
 	key("healthAggregationPolicies", list(policyTable.kind(), "health aggregation policies", 0, maxList),
 		func(c *Config) *[]HealthAggregationPolicy { return &c.HealthAggregationPolicies },
@@ -94,5 +97,13 @@ var configTable = object[Config]{noun: "the configuration", fields: []*field[Con
 	}
 	if !d.given(&c.HashKey) && !d.given(&c.HashKeyFile) {
 		c.HashKey = BuiltinHashKey
+	}
+	if n := len(c.ForwardingRules) + len(c.Routes); n > maxRules {
+		d.errorAt(&c.Routes, "makes %d forwarding rules and routes together; use at most %d", n, maxRules)
+	}
+	// A worker has one block of frames for its queue of all interfaces, addressed with 32 bits.
+	perQueue := uint64(c.Tuning.FramesPerQueue) * uint64(c.Tuning.FrameSize)
+	if n := uint64(len(c.Interfaces)); n*perQueue > 1<<32-1 {
+		d.errorAt(&c.Tuning.FramesPerQueue, "%d frames of %d bytes for %d interfaces are 4 GiB or more; use fewer", c.Tuning.FramesPerQueue, c.Tuning.FrameSize, n)
 	}
 }}

@@ -148,12 +148,14 @@ func (d *decoder) checkRoutes(c *Config) {
 	}
 }
 
-// sameTraffic reports whether two routes of the same ranges can match one packet.
+// sameTraffic reports whether two routes of the same ranges can match one packet with nothing to choose
+// between them: of two that differ, the one with a protocol wins, then the one with interfaces.
 func (r *Route) sameTraffic(o *Route) bool {
-	protocols := r.IPProtocol == o.IPProtocol || r.IPProtocol == RouteAll || o.IPProtocol == RouteAll
-	interfaces := len(r.Interfaces) == 0 || len(o.Interfaces) == 0 ||
+	if r.IPProtocol != o.IPProtocol || (len(r.Interfaces) == 0) != (len(o.Interfaces) == 0) {
+		return false
+	}
+	return len(r.Interfaces) == 0 ||
 		slices.ContainsFunc(r.Interfaces, func(i string) bool { return slices.Contains(o.Interfaces, i) })
-	return protocols && interfaces
 }
 
 // checkAddresses holds the addresses that the appliance answers for against each other and against those

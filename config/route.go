@@ -76,6 +76,8 @@ var neverRouted = []struct {
 	prefix netip.Prefix
 	what   string
 }{
+	{netip.MustParsePrefix("0.0.0.0/8"), "this network"},
+	{netip.MustParsePrefix("::/128"), "the unspecified address"},
 	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
 	{netip.MustParsePrefix("ff00::/8"), "multicast"},
 	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},

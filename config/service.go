@@ -175,8 +175,8 @@ var serviceTable = object[BackendService]{noun: "a backend service", finish: fin
 	refuse[BackendService]("description", "descriptions are not kept; write a comment"),
 }}
 
-// maxBackends is what one service can have: selection tables number them with 16 bits.
-const maxBackends = 65535
+// maxBackends is what one service can have: fewer than a selection table has slots, so that each has one.
+const maxBackends = 60000
 
 var zonalAffinityTable = object[ZonalAffinity]{noun: "zonalAffinity", fields: []*field[ZonalAffinity]{
 	key("spillover", enum("ZONAL_AFFINITY_", nil, SpillDisabled, SpillStayWithinZone, SpillCrossZone), func(z *ZonalAffinity) *Spillover { return &z.Spillover },
@@ -226,10 +226,10 @@ type inPlaceCheck struct {
 
 // serviceChecks is the list that has exactly one check, by name or written out in place.
 func serviceChecks() *field[BackendService] {
-	type reference struct{ name string }
+	type reference struct{}
+	byName := name(maxName)
 	of := func(s *BackendService) kind[reference] {
-		byName := name(maxName)
-		k := kind[reference]{
+		return kind[reference]{
 			read: func(d *decoder, n *yaml.Node, path string, r *reference) bool {
 				if resolve(n).Kind != yaml.MappingNode {
 					d.places[&s.HealthCheck] = place{node: n, path: path}
@@ -243,7 +243,6 @@ func serviceChecks() *field[BackendService] {
 			},
 			schema: func() schema { return schema{"anyOf": []any{byName.schema(), healthCheckTable.schema()}} },
 		}
-		return k
 	}
 	many := func(s *BackendService) kind[[]reference] { return list(of(s), "health checks", 1, 1) }
 	return &field[BackendService]{

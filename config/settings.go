@@ -57,23 +57,26 @@ const (
 )
 
 var tuningTable = object[Tuning]{noun: "tuning", fields: []*field[Tuning]{
-	key("rxRing", powerOfTwo(64, 32768), func(t *Tuning) *int { return &t.RxRing },
+	key("rxRing", powerOfTwo(64, 16384), func(t *Tuning) *int { return &t.RxRing },
 		"descriptors of a receive ring: more ride out longer pauses, too many fall out of the processor's cache").def("2048"),
 	key("txRing", powerOfTwo(64, 32768), func(t *Tuning) *int { return &t.TxRing },
 		"descriptors of a transmit ring: more absorb longer bursts").def("2048"),
-	key("framesPerQueue", powerOfTwo(256, 1<<20), func(t *Tuning) *int { return &t.FramesPerQueue },
-		"packet buffers of a queue: at least twice rxRing and once txRing and batch").def("8192"),
+	key("framesPerQueue", powerOfTwo(256, 1<<18), func(t *Tuning) *int { return &t.FramesPerQueue },
+		"packet buffers of a queue: at least three times rxRing and once txRing").def("8192"),
 	key("frameSize", powerOfTwo(2048, 4096), func(t *Tuning) *int { return &t.FrameSize },
 		"bytes of a packet buffer: 2048 carries an MTU of 1500, 4096 up to about 3500 at twice the memory").def("2048"),
-	key("batch", powerOfTwo(1, 256), func(t *Tuning) *int { return &t.Batch },
+	key("batch", powerOfTwo(32, 256), func(t *Tuning) *int { return &t.Batch },
 		"packets handled together: more hide memory latency, fewer answer sooner").def("64"),
 	key("hugePages", enum("", nil, HugePagesAuto, HugePagesAlways, HugePagesNever), func(t *Tuning) *HugePages { return &t.HugePages },
 		"packet buffers in huge pages: auto uses them where they are free").def("auto"),
 }, finish: func(d *decoder, t *Tuning) {
-	// Frames wait in the fill ring, which has to be twice the receive ring to never run dry, in the
-	// transmit ring, and in the worker's batch.
-	if least := 2*t.RxRing + t.TxRing + t.Batch; t.FramesPerQueue < least {
-		d.errorAt(&t.FramesPerQueue, "%d frames are too few; use at least 2 × rxRing + txRing + batch = %d", t.FramesPerQueue, least)
+	// All rings have to be full at once without a frame missing: the fill ring, twice the receive ring so
+	// that it never runs dry, the receive ring itself and the transmit ring.
+	if least := 3*t.RxRing + t.TxRing; t.FramesPerQueue < least {
+		d.errorAt(&t.FramesPerQueue, "%d frames are too few; use at least 3 × rxRing + txRing = %d", t.FramesPerQueue, least)
+	}
+	if t.Batch > t.TxRing {
+		d.errorAt(&t.Batch, "%d is larger than txRing, %d; use at most that", t.Batch, t.TxRing)
 	}
 }}
 
