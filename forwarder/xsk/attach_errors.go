@@ -23,7 +23,7 @@ func explainAttach(ifindex int, mode AttachMode, err error) error {
 		return wrap(fmt.Sprintf("%s is attached there; detach it first (ip link set %s xdp off, or end the program that holds its link)", attachedProgram(ifindex), name))
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return wrap("CAP_NET_ADMIN and CAP_BPF are needed")
-	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO), interfaceMTU(ifindex) == 0:
 		return wrap("there is no such interface in this network namespace")
 	case mode == Generic:
 		return wrap("generic mode needs receive offloads off: ethtool -K " + name + " lro off")
@@ -31,7 +31,7 @@ func explainAttach(ifindex int, mode AttachMode, err error) error {
 		return wrap(fmt.Sprintf("driver %q refuses native XDP: it may not have it at all (bonds, teams and VLAN devices do not: use the interfaces below them), "+
 			"or not with LRO or hardware GRO (ethtool -K %s lro off rx-gro-hw off), or not with as many queues as are set (ethtool -L); mode generic works, slowly", driverName(name), name))
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.E2BIG), errors.Is(err, unix.ERANGE):
-		return wrap(fmt.Sprintf("the MTU of %d may be too large for the driver's single-buffer XDP (lower it to 3498 or less, on some drivers 1500: ip link set %s mtu 1500), "+
+		return wrap(fmt.Sprintf("the MTU of %d (on veth, that of the peer) may be too large for the driver's single-buffer XDP (lower it to 3498 or less, on some drivers 1500: ip link set %s mtu 1500), "+
 			"or LRO or hardware GRO is on (ethtool -K %s lro off rx-gro-hw off)", interfaceMTU(ifindex), name, name))
 	case errors.Is(err, unix.ENOMEM):
 		return wrap("the driver has no memory or no spare queues for XDP; lower the number of queues with ethtool -L " + name)

@@ -313,3 +313,43 @@ func TestOpenErrorsNameTheRemedy(t *testing.T) {
 		t.Log(err)
 	}
 }
+
+func TestHugePages(t *testing.T) {
+	enterNamespace(t)
+	v := addVeth(t, "a0", "a1", 1)
+	cfg := smallConfig()
+	area, unmap, err := hugeArea(cfg.Frames * cfg.FrameSize)
+	available := err == nil
+	if available {
+		if len(area) != cfg.Frames*cfg.FrameSize {
+			t.Errorf("%d bytes, want %d", len(area), cfg.Frames*cfg.FrameSize)
+		}
+		if err := unmap(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []HugePages{HugePagesAuto, HugePagesOn} {
+		cfg.HugePages = want
+		u, s, err := OpenPrimary(v.index, 0, cfg)
+		if want == HugePagesOn && !available {
+			if err == nil || !strings.Contains(err.Error(), "/proc/sys/vm/nr_hugepages") {
+				t.Errorf("without huge pages: %v, want how to reserve them", err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if note := u.Note(); (note == "") != available {
+			t.Errorf("huge pages available %v, note %q", available, note)
+		}
+		p := attachFor(t, v, s)
+		v.send(t, udp4("huge"))
+		transmit(t, s, receiveOne(t, s))
+		v.expect(t, string(udp4("huge")))
+		if err := errors.Join(p.Close(), s.Close(), u.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("huge pages available: %v", available)
+}

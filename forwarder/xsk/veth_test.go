@@ -136,3 +136,12 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 func smallConfig() Config {
 	return Config{FrameSize: 2048, Frames: 1024, Fill: 256, RX: 64, TX: 64, Batch: 32, HugePages: HugePagesOff}
 }
+
+// interfaceIndex is the index of an interface in the thread's namespace.
+func interfaceIndex(name string) (int, error) {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return 0, fmt.Errorf("interface %s: %w", name, err)
+	}
+	return i.Index, nil
+}
