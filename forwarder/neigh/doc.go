@@ -18,8 +18,8 @@
 // backend and would let its entry go stale, and the frames would follow a dead
 // MAC. Every target therefore gets a neighbour request (RTM_NEWNEIGH with
 // NTF_USE) when it has no usable entry and whenever its entry turns STALE;
-// the kernel then solicits, and the answer arrives as an event. NTF_USE has
-// the same meaning on every kernel since 2.6.32 and leaves nothing behind.
+// the kernel then solicits, and the answer arrives as an event. NTF_USE has had
+// this meaning since 2009, and leaves nothing behind.
 // NTF_MANAGED (5.16), which makes the kernel refresh an entry on its own, was
 // not taken: it solicits all its entries in one burst, has no backoff for dead
 // ones, and goes on after this process has died.

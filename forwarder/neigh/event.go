@@ -10,47 +10,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// manyPrefixes is the number of route events in one batch from which on every
+// manyPrefixes is the number of gathered route changes from which on every
 // target is looked up again, which is then cheaper than matching.
 const manyPrefixes = 64
 
 // applyEvents takes a batch of events into the state. Neighbour events carry
 // all there is to know and take effect at once. Link and address events only
 // ask for a new reading, which is small and cannot be out of step; route
-// events have the targets they cover looked up again.
+// events are gathered until it is time to look up the targets they cover.
 func (t *tracker) applyEvents(u update, now time.Time) {
 	if u.lost {
 		t.w.overruns.Add(1)
 		t.readDirty = true
 	}
-	var prefixes []netip.Prefix
-	all := false
 	for i := range u.messages {
 		m := &u.messages[i]
 		switch m.Header.Type {
 		case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 			t.applyNeighbour(m, now)
-		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-			// Bridges announce their ports with messages of the same type and
-			// another family; DELLINK then means that the port left the bridge.
-			if len(m.Data) >= unix.SizeofIfInfomsg && nl.DeserializeIfInfomsg(m.Data).Family == unix.AF_UNSPEC {
-				t.linksDirty = true
-			}
-		case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		case unix.RTM_NEWLINK, unix.RTM_DELLINK, unix.RTM_NEWADDR, unix.RTM_DELADDR:
 			t.linksDirty = true
 		case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 			if p, ok := routePrefix(m.Data); ok {
-				prefixes = append(prefixes, p)
+				t.rerouted = append(t.rerouted, p)
 			}
 		case unix.RTM_NEWRULE, unix.RTM_DELRULE, unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
-			all = true
+			t.markAll()
 		}
 	}
-	switch {
-	case all || len(prefixes) >= manyPrefixes:
+	if len(t.rerouted) >= manyPrefixes {
+		t.rerouted = t.rerouted[:0]
 		t.markAll()
-	case len(prefixes) > 0:
-		t.markCovered(prefixes)
 	}
 }
 
@@ -119,15 +109,4 @@ func routePrefix(data []byte) (p netip.Prefix, ok bool) {
 	}
 	p = netip.PrefixFrom(addr, int(msg.Dst_len))
 	return p, p.IsValid()
-}
-
-func (t *tracker) markCovered(prefixes []netip.Prefix) {
-	for _, target := range t.order {
-		for _, p := range prefixes {
-			if p.Contains(target.addr.WithZone("")) {
-				t.mark(target)
-				break
-			}
-		}
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/vishvananda/netlink/nl"
@@ -137,14 +138,11 @@ func SolicitedNode(addr netip.Addr) netip.Addr {
 // join adds m on the last socket, or on a new one if that is full. A new one
 // that is refused too says that the limit is not the socket's.
 func (g *Groups) join(m membership) error {
-	mreq := &unix.IPv6Mreq{Multiaddr: m.group, Interface: uint32(m.index)}
 	if len(g.sockets) > 0 {
 		last := g.sockets[len(g.sockets)-1]
-		err := unix.SetsockoptIPv6Mreq(last.fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, mreq)
+		err := last.join(m)
 		if err == nil {
-			last.members++
 			g.joined[m] = last
-			return nil
 		}
 		if !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ENOBUFS) {
 			return err
@@ -158,32 +156,44 @@ func (g *Groups) join(m membership) error {
 	if err != nil {
 		return fmt.Errorf("open a socket for memberships: %w", err)
 	}
-	if err := unix.SetsockoptIPv6Mreq(s.fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, mreq); err != nil {
+	if err := s.join(m); err != nil {
 		unix.Close(s.fd)
 		return err
 	}
-	s.members = 1
 	g.sockets = append(g.sockets, s)
 	g.joined[m] = s
 	return nil
 }
 
-// leave ends m. The kernel refuses if the interface took the membership along,
-// which ends it too.
+// leave ends m.
 func (g *Groups) leave(m membership) {
 	s := g.joined[m]
 	delete(g.joined, m)
-	mreq := &unix.IPv6Mreq{Multiaddr: m.group, Interface: uint32(m.index)}
-	_ = unix.SetsockoptIPv6Mreq(s.fd, unix.IPPROTO_IPV6, unix.IPV6_LEAVE_GROUP, mreq)
-	if s.members--; s.members == 0 {
+	s.leave(m)
+	if s.members == 0 {
 		unix.Close(s.fd)
-		for i := range g.sockets {
-			if g.sockets[i] == s {
-				g.sockets = append(g.sockets[:i], g.sockets[i+1:]...)
-				break
-			}
-		}
+		g.sockets = slices.DeleteFunc(g.sockets, func(o *groupSocket) bool { return o == s })
 	}
+}
+
+// join is the one place where the kernel is made a member of a group.
+func (s *groupSocket) join(m membership) error {
+	err := unix.SetsockoptIPv6Mreq(s.fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, m.request())
+	if err == nil {
+		s.members++
+	}
+	return err
+}
+
+// leave cannot fail in a way that matters: the kernel refuses only what the
+// socket is no member of.
+func (s *groupSocket) leave(m membership) {
+	_ = unix.SetsockoptIPv6Mreq(s.fd, unix.IPPROTO_IPV6, unix.IPV6_LEAVE_GROUP, m.request())
+	s.members--
+}
+
+func (m membership) request() *unix.IPv6Mreq {
+	return &unix.IPv6Mreq{Multiaddr: m.group, Interface: uint32(m.index)}
 }
 
 // present reads the memberships that the kernel's interfaces have.

@@ -110,7 +110,8 @@ func dump[T any](what string, list func() ([]T, error)) ([]T, error) {
 func newDevice(l netlink.Link) device {
 	attrs := l.Attrs()
 	d := device{name: attrs.Name, kind: l.Type(), up: isUp(attrs), master: attrs.MasterIndex}
-	if vlan, ok := l.(*netlink.Vlan); ok {
+	// With a namespace id, the parent's index is one of another namespace.
+	if vlan, ok := l.(*netlink.Vlan); ok && attrs.NetNsID < 0 {
 		d.parent, d.vlan = attrs.ParentIndex, uint16(vlan.VlanId)
 	}
 	if port, ok := attrs.Slave.(*netlink.BondSlave); ok {

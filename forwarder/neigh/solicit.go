@@ -53,7 +53,7 @@ func (t *tracker) solicitOne(target *target, now time.Time) {
 func explainUse(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOBUFS):
-		return errors.New("the kernel's neighbour table is full; raise net.ipv4.neigh.default.gc_thresh3 (and net.ipv6…)")
+		return errors.New("the kernel's neighbour table is full; raise gc_thresh3 in net.ipv4.neigh.default and net.ipv6.neigh.default")
 	case errors.Is(err, unix.EPERM):
 		return errors.New("no permission to solicit neighbours; CAP_NET_ADMIN is needed")
 	}

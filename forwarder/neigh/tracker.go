@@ -14,7 +14,7 @@ const (
 	// recheckInterval is the pause between two slices of route look-ups that
 	// no event asked for, and recheckSlices how many make a full round.
 	recheckInterval = time.Second
-	recheckSlices   = 10
+	recheckSlices   = 30
 	// relinkInterval and rereadInterval are how often links, and everything,
 	// are read without an event.
 	relinkInterval = 5 * time.Second
@@ -47,8 +47,9 @@ type tracker struct {
 	readDirty  bool      // everything is to be read
 	readFrom   time.Time
 
-	recheck     int // targets whose route is to be looked up
-	recheckAt   int // index in order where the look-ups go on
+	rerouted    []netip.Prefix // gathered route changes
+	recheck     int            // targets whose route is to be looked up
+	recheckAt   int            // index in order where the look-ups go on
 	recheckFrom time.Time
 	sliceAt     int // index in order of the next periodic slice
 	slice       time.Time
@@ -88,7 +89,8 @@ func (t *tracker) work(now time.Time) (View, bool) {
 		t.slice = now.Add(recheckInterval)
 		t.markSlice()
 	}
-	if t.recheck > 0 && !now.Before(t.recheckFrom) {
+	if (t.recheck > 0 || len(t.rerouted) > 0) && !now.Before(t.recheckFrom) {
+		t.markCovered()
 		t.lookUp(now, lookUpBatch)
 	}
 	if !now.Before(t.solicit) {
@@ -118,7 +120,7 @@ func (t *tracker) nextWork() time.Time {
 	if t.linksDirty {
 		earlier(t.linksFrom)
 	}
-	if t.recheck > 0 {
+	if t.recheck > 0 || len(t.rerouted) > 0 {
 		earlier(t.recheckFrom)
 	}
 	if t.changed {
@@ -172,54 +174,6 @@ func (t *tracker) applySettings(now time.Time) {
 	t.touch(now)
 }
 
-// readAll reads links, addresses and neighbours, and has every route looked up.
-func (t *tracker) readAll(now time.Time) error {
-	names, _ := t.w.settings()
-	t.names = names
-	links, err := readLinks(t.w.handle, t.w.ioctlFD, t.names)
-	if err != nil {
-		t.w.readErrors.Add(1)
-		return err
-	}
-	neighbours, err := readNeighbours(t.w.handle)
-	if err != nil {
-		t.w.readErrors.Add(1)
-		return err
-	}
-	t.neighbours = neighbours
-	t.adoptLinks(links, now)
-	t.judgeAll(now)
-	t.markAll()
-	t.readDirty, t.linksDirty = false, false
-	end := time.Now()
-	t.readFrom = end.Add(restFactor * end.Sub(now))
-	t.relink, t.reread = end.Add(relinkInterval), end.Add(rereadInterval)
-	return nil
-}
-
-func (t *tracker) readLinks(now time.Time) {
-	links, err := readLinks(t.w.handle, t.w.ioctlFD, t.names)
-	end := time.Now()
-	t.relink = end.Add(relinkInterval)
-	if err != nil {
-		t.w.readErrors.Add(1)
-		t.linksDirty, t.linksFrom = true, end.Add(retryInterval)
-		return
-	}
-	t.linksDirty, t.linksFrom = false, end.Add(restFactor*end.Sub(now))
-	t.adoptLinks(links, now)
-}
-
-func (t *tracker) adoptLinks(links *linkTable, now time.Time) {
-	if t.links.equal(links) {
-		return
-	}
-	t.links = links
-	t.touch(now)
-	t.judgeAll(now)
-	t.markAll()
-}
-
 func (t *tracker) judgeAll(now time.Time) {
 	for _, target := range t.order {
 		t.judge(target, now)
@@ -236,57 +190,4 @@ func (t *tracker) judge(target *target, now time.Time) {
 	if target.need != needNothing {
 		t.solicitBy(target.due)
 	}
-}
-
-func (t *tracker) mark(target *target) {
-	if !target.recheck {
-		target.recheck = true
-		t.recheck++
-	}
-}
-
-func (t *tracker) markAll() {
-	for _, target := range t.order {
-		t.mark(target)
-	}
-}
-
-// markSlice has the next tenth of the routes looked up again, but at least 64.
-func (t *tracker) markSlice() {
-	for range min(len(t.order), max(64, len(t.order)/recheckSlices)) {
-		t.sliceAt %= len(t.order)
-		t.mark(t.order[t.sliceAt])
-		t.sliceAt++
-	}
-}
-
-// lookUp looks up the routes of up to limit marked targets.
-func (t *tracker) lookUp(now time.Time, limit int) {
-	for range len(t.order) {
-		if t.recheck == 0 || limit == 0 {
-			break
-		}
-		t.recheckAt %= len(t.order)
-		target := t.order[t.recheckAt]
-		t.recheckAt++
-		if !target.recheck {
-			continue
-		}
-		limit--
-		route, err := lookUpRoute(t.w.handle, target.addr)
-		target.recheck = false
-		t.recheck--
-		if err != nil {
-			t.w.readErrors.Add(1)
-			continue // its slice comes round within recheckSlices seconds
-		}
-		if !target.asked {
-			target.asked = true
-			t.touch(now)
-		}
-		target.route = route
-		t.judge(target, now)
-	}
-	end := time.Now()
-	t.recheckFrom = end.Add(restFactor * end.Sub(now))
 }

@@ -1,0 +1,147 @@
+package neigh
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// silent returns n addresses of 10.11.0.0/16 that nobody answers for.
+func silent(n int) []netip.Addr {
+	addrs := make([]netip.Addr, n)
+	for i := range addrs {
+		addrs[i] = netip.AddrFrom4([4]byte{10, 11, 1 + byte(i/200), 1 + byte(i%200)})
+	}
+	return addrs
+}
+
+func TestManyTargetsMakeNoBurst(t *testing.T) {
+	t.Parallel() // mostly waits
+	host, backend := pair(t)
+	host.addr("zhnb0", "10.11.0.1/16")
+	seen := newCapture(t, backend, "zhnb1")
+	f := follow(t, host, Options{Interfaces: []string{"zhnb0"}})
+	const count = 500
+	targets := silent(count)
+	start := time.Now()
+	f.SetTargets(targets)
+
+	var asked map[[4]byte][]frameSeen
+	for asked = seen.arpRequests(); len(asked) < count; asked = seen.arpRequests() {
+		if time.Since(start) > 5*time.Second {
+			t.Fatalf("%d of %d targets solicited after %v", len(asked), count, time.Since(start))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	took := time.Since(start)
+	// 500 per second is 50 in 100 ms. The kernel repeats each once a second,
+	// so from the second second on there are twice as many.
+	var times []time.Time
+	for _, frames := range asked {
+		for _, f := range frames {
+			times = append(times, f.at)
+		}
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	most := 0
+	for i, from := range times {
+		j := i
+		for j < len(times) && times[j].Sub(from) < 100*time.Millisecond {
+			j++
+		}
+		most = max(most, j-i)
+	}
+	t.Logf("%d targets solicited in %v, at most %d requests in 100 ms", count, took, most)
+	if most > 150 {
+		t.Errorf("%d requests within 100 ms, want 150 at most", most)
+	}
+	if took < 800*time.Millisecond {
+		t.Errorf("all solicited after %v, want them spread over a second", took)
+	}
+}
+
+func TestBackoffOnTheWire(t *testing.T) {
+	t.Parallel() // mostly waits
+	host, backend := pair(t)
+	// One request and 100 ms make the kernel's rounds short, so that the
+	// pauses between them are ours.
+	host.sysctl("ipv4/neigh/zhnb0/mcast_solicit", "1")
+	host.sysctl("ipv4/neigh/zhnb0/retrans_time_ms", "100")
+	seen := newCapture(t, backend, "zhnb1")
+	f := follow(t, host, Options{Interfaces: []string{"zhnb0"}})
+	f.SetTargets(addrsOf("10.9.0.77"))
+	requests := func() []frameSeen { return seen.arpRequests()[[4]byte{10, 9, 0, 77}] }
+	for start := time.Now(); len(requests()) < 3; time.Sleep(20 * time.Millisecond) {
+		if time.Since(start) > 8*time.Second {
+			t.Fatalf("%d rounds after %v, want 3", len(requests()), time.Since(start))
+		}
+	}
+	got := requests()
+	for i, want := range []time.Duration{time.Second, 2 * time.Second} {
+		if gap := got[i+1].at.Sub(got[i].at); gap < want || gap > want*3/2+500*time.Millisecond {
+			t.Errorf("pause %d = %v, want about %v", i+1, gap, want)
+		}
+	}
+	f.waitTarget("10.9.0.77", NoNeighbour)
+	views := f.Stats().Views
+	time.Sleep(1500 * time.Millisecond)
+	if got := f.Stats().Views; got != views {
+		t.Errorf("%d views about a target that stays silent, want none", got-views)
+	}
+	backend.addr("zhnb1", "10.9.0.77/32")
+	f.waitTarget("10.9.0.77", Deliverable)
+}
+
+func TestBackoff(t *testing.T) {
+	for i, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
+		want *= time.Second
+		for range 100 {
+			if got := backoff(i + 1); got < want || got > want*5/4 {
+				t.Fatalf("backoff(%d) = %v, want %v to %v", i+1, got, want, want*5/4)
+			}
+		}
+	}
+	if got := backoff(1 << 40); got < maxBackoff {
+		t.Errorf("backoff(1<<40) = %v, want at least %v", got, maxBackoff)
+	}
+}
+
+// A neighbour that dies without a word is noticed although no packet of the
+// kernel's goes to it: its entry turns stale, and we have it verified.
+func TestStaleEntryIsVerified(t *testing.T) {
+	t.Parallel() // mostly waits
+	host, backend := pair(t)
+	host.sysctl("ipv4/neigh/zhnb0/base_reachable_time_ms", "500")
+	host.sysctl("ipv4/neigh/zhnb0/delay_first_probe_time", "1")
+	host.sysctl("ipv4/neigh/zhnb0/retrans_time_ms", "100")
+	seen := newCapture(t, backend, "zhnb1")
+	f := follow(t, host, Options{Interfaces: []string{"zhnb0"}})
+	f.SetTargets(addrsOf("10.9.0.2"))
+	f.waitTarget("10.9.0.2", Deliverable)
+	mac := backend.mac("zhnb1")
+	unicast := func() (n int) {
+		for _, f := range seen.arpRequests()[[4]byte{10, 9, 0, 2}] {
+			if [6]byte(f.data[:6]) == mac {
+				n++
+			}
+		}
+		return n
+	}
+	// The kernel verifies an entry once by itself when it turns stale soon
+	// after its last use; only the second time and later are our doing.
+	for start := time.Now(); unicast() < 3; time.Sleep(20 * time.Millisecond) {
+		if time.Since(start) > 12*time.Second {
+			t.Fatalf("the entry was verified %d times in 12 s, want 3 times", unicast())
+		}
+	}
+	if v, _ := f.last(); v.Targets[netip.MustParseAddr("10.9.0.2")].State != Deliverable {
+		t.Errorf("a stale entry that answers = %+v, want it deliverable", v.Targets)
+	}
+	a, err := netlink.ParseAddr("10.9.0.2/24")
+	backend.must(err)
+	backend.must(backend.AddrDel(backend.link("zhnb1"), a))
+	f.waitTarget("10.9.0.2", NoNeighbour)
+}
