@@ -155,7 +155,11 @@ func BenchmarkTenThousand(b *testing.B) {
 	go func() { defer close(ended); p.Run(ctx) }()
 	defer func() { cancel(); <-ended }()
 
-	waitFor(b, 20*time.Second, "all healthy", func() bool { time.Sleep(100 * time.Millisecond); return p.Stats().Healthy == n })
+	waitFor(b, 30*time.Second, "all healthy", func() bool {
+		time.Sleep(500 * time.Millisecond)
+		b.Logf("%+v", p.Stats())
+		return p.Stats().Healthy == n
+	})
 	time.Sleep(2 * time.Second) // the last ones reach their place in the interval
 	for b.Loop() {
 		l.reset()

@@ -65,11 +65,6 @@ func (t Type) http() bool   { return t == HTTP || t == HTTPS || t == HTTP2 }
 func (t Type) stream() bool { return t == TCP || t == SSL }
 func (t Type) grpc() bool   { return t == GRPC || t == GRPCWithTLS }
 
-// endsBySending reports whether the last act of a probe is to send.
-func (c *Check) endsBySending() bool {
-	return c.Type.stream() && c.Request != "" && c.Response == ""
-}
-
 // Validate reports every field that is out of range or not used by the type of
 // the check, joined into one error.
 func (c *Check) Validate() error {

@@ -3,7 +3,6 @@ package probe
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -20,8 +19,11 @@ type Result struct {
 	Weight  Weight        // only with Check.ReportWeight
 
 	// Inconclusive results say nothing about the backend: this host ran out of
-	// descriptors or memory. They neither continue nor reset a run.
+	// descriptors, memory or processor time. They neither continue nor reset a
+	// run.
 	Inconclusive bool
+
+	timedOut bool
 }
 
 // Checker speaks the protocol of one check.
@@ -39,13 +41,18 @@ func NewChecker(c *Check) (Checker, error) {
 		return nil, err
 	}
 	var inner Checker
-	switch {
-	case c.Type.stream():
+	switch c.Type {
+	case TCP, SSL:
 		inner = newStreamChecker(c)
-	case c.Type == HTTP || c.Type == HTTPS:
+	case HTTP, HTTPS:
 		inner = newHTTPChecker(c)
-	default:
-		return nil, fmt.Errorf("type: %s checks are not supported", c.Type)
+	case HTTP2:
+		inner = newHTTP2Checker(c)
+	case GRPC, GRPCWithTLS:
+		inner = newGRPCChecker(c)
+	}
+	if c.Type == SSL || c.Type == HTTPS || c.Type == HTTP2 || c.Type == GRPCWithTLS {
+		inner = newTLSChecker(c, inner)
 	}
 	if c.ProxyV1 {
 		inner = proxyChecker{inner}
@@ -55,7 +62,7 @@ func NewChecker(c *Check) (Checker, error) {
 
 // failed returns the result of a probe that ended with err while doing what.
 func failed(what string, err error) Result {
-	return Result{Text: what + ": " + describe(err), Inconclusive: isLocal(err)}
+	return Result{Text: what + ": " + describe(err), Inconclusive: isLocal(err), timedOut: isTimeout(err)}
 }
 
 // describe reduces the error of a network operation to its cause. The layers
@@ -63,7 +70,7 @@ func failed(what string, err error) Result {
 func describe(err error) string {
 	var errno syscall.Errno
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+	case isTimeout(err):
 		return "timed out"
 	case errors.Is(err, io.EOF):
 		return "closed by the backend"
@@ -71,6 +78,10 @@ func describe(err error) string {
 		return errno.Error()
 	}
 	return err.Error()
+}
+
+func isTimeout(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // isLocal reports whether err is a shortage on this host. Counting it against

@@ -21,17 +21,30 @@ type socket struct {
 	to  netip.AddrPort
 }
 
+// socketOptions are the properties of a check that its sockets need to know.
+type socketOptions struct {
+	// abort makes close send a reset (linger time 0). Otherwise every probe
+	// would leave a connection in TIME_WAIT on this host, 600 000 of them at
+	// 10 000 probes a second, and with few addresses to probe the local ports
+	// would run out. The verdict is in by then, so whatever the backend
+	// answers cannot count. Only a probe whose last act is to send must not do
+	// so, since a reset overtakes data that was not read yet.
+	abort bool
+	// noDelay is for checks that send more than once: Nagle's algorithm would
+	// hold the second part until the backend's delayed acknowledgement.
+	noDelay bool
+}
+
+func (c *Check) socketOptions() socketOptions {
+	return socketOptions{
+		abort:   !(c.Type.stream() && c.Request != "" && c.Response == ""),
+		noDelay: c.ProxyV1 || c.Type != TCP && c.Type != HTTP,
+	}
+}
+
 // openSocket makes an unconnected socket for to and calls control on it if
 // that is not nil.
-//
-// Closing: every probe would leave a connection in TIME_WAIT on this host,
-// 600 000 of them at 10 000 probes a second, and run out of local ports when
-// few addresses are probed. With abort, close therefore sends a reset (linger
-// time 0) and leaves no state on either side; the verdict is in by then, so
-// whatever the backend answers to it cannot count. Only a probe whose last act
-// is to send must not do so, since a reset overtakes unread data: without
-// abort, close is the ordinary one.
-func openSocket(to netip.AddrPort, abort bool, control func(fd int) error) (*socket, error) {
+func openSocket(to netip.AddrPort, opts socketOptions, control func(fd int) error) (*socket, error) {
 	family := unix.AF_INET6
 	if to.Addr().Unmap().Is4() {
 		family = unix.AF_INET
@@ -40,7 +53,7 @@ func openSocket(to netip.AddrPort, abort bool, control func(fd int) error) (*soc
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	if err = setOptions(fd, abort); err == nil && control != nil {
+	if err = opts.apply(fd); err == nil && control != nil {
 		err = control(fd)
 	}
 	if err != nil {
@@ -56,15 +69,15 @@ func openSocket(to netip.AddrPort, abort bool, control func(fd int) error) (*soc
 	return &socket{File: f, raw: raw, to: to}, nil
 }
 
-func setOptions(fd int, abort bool) error {
-	// A PROXY line and a TLS handshake are several small writes: the delay
-	// between them would otherwise be the backend's delayed acknowledgement.
-	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
-		return os.NewSyscallError("setsockopt TCP_NODELAY", err)
-	}
-	if abort {
+func (o socketOptions) apply(fd int) error {
+	if o.abort {
 		if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
 			return os.NewSyscallError("setsockopt SO_LINGER", err)
+		}
+	}
+	if o.noDelay {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+			return os.NewSyscallError("setsockopt TCP_NODELAY", err)
 		}
 	}
 	return nil
@@ -89,19 +102,19 @@ func (s *socket) connect() error {
 				return true
 			}
 		}
-		// The poller reports a socket writable before it is connected too:
-		// only a peer address proves the connection.
+		// The poller may report a socket writable before it is connected: only
+		// a peer address proves the connection.
+		if _, err := unix.Getpeername(int(fd)); err == nil {
+			return true
+		}
 		code, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
 		switch {
 		case err != nil:
 			result = err
-			return true
 		case code != 0:
 			result = syscall.Errno(code)
-			return true
 		}
-		_, err = unix.Getpeername(int(fd))
-		return err == nil
+		return result != nil
 	})
 	if err != nil {
 		return err

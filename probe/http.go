@@ -20,6 +20,12 @@ const maxHeaderBytes = 64 << 10
 // maxBodyBytes is how much of a body is searched for the response text.
 const maxBodyBytes = 1024
 
+// Texts of results that depend on the body.
+const (
+	foundText    = "status 200, response found"
+	notFoundText = "status 200, response not found in the first 1024 bytes of the body"
+)
+
 // httpChecker speaks HTTP/1.1 (RFC 9112) over a connection of its own. Package
 // net/http costs twice the processor time per probe and two goroutines; here
 // the request is a prepared byte string and reading stops at the verdict.
@@ -125,7 +131,7 @@ func (h *httpChecker) search(r *bufio.Reader, head *header, res *Result) {
 		m, err := body.Read(buf[n:])
 		n += m
 		if bytes.Contains(buf[:n], h.response) {
-			res.Text = "status 200, response found"
+			res.Text = foundText
 			return
 		}
 		if err == io.EOF {
@@ -136,7 +142,7 @@ func (h *httpChecker) search(r *bufio.Reader, head *header, res *Result) {
 			return
 		}
 	}
-	*res = Result{Text: "status 200, response not found in the first 1024 bytes of the body"}
+	*res = Result{Text: notFoundText}
 }
 
 // readHeader reads one status line and its fields.

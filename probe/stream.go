@@ -8,6 +8,9 @@ import (
 	"strconv"
 )
 
+// connectedText describes a success without any data.
+const connectedText = "connected"
+
 // streamChecker checks TCP and SSL: the connection itself, then optionally a
 // request and its exact answer.
 type streamChecker struct {
@@ -26,7 +29,7 @@ func (s *streamChecker) Probe(conn net.Conn, _ netip.AddrPort) Result {
 		}
 	}
 	if s.response == "" {
-		return Result{OK: true, Text: "connected"}
+		return Result{OK: true, Text: connectedText}
 	}
 	return s.awaitResponse(conn)
 }

@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// stallSlack is how late the end of a timeout may be noticed before the probe
+// is held to have failed for want of processor time.
+const stallSlack = 20 * time.Millisecond
+
 // worker is a goroutine that runs one probe at a time. It stays until the pool
 // stops: its stack has grown to what a probe needs.
 type worker struct {
@@ -37,8 +41,16 @@ func (p *Pool) work(w *worker) {
 // execute runs one probe from connect to close. It returns at the deadline at
 // the latest, or when the pool stops.
 func (p *Pool) execute(w *worker, s *spec, start time.Time) Result {
-	res := p.converse(w, s, start.Add(s.target.Check.Timeout))
+	timeout := s.target.Check.Timeout
+	res := p.converse(w, s, start.Add(timeout))
 	res.Latency = time.Since(start)
+	if over := res.Latency - timeout; res.timedOut && over > max(stallSlack, timeout/10) {
+		// The runtime ends an operation at its deadline even if the answer is
+		// there. If that happens so late, this process was not running: the
+		// answer may have been in time.
+		res.Inconclusive = true
+		res.Text += ", but this host was stalled for " + over.Round(time.Millisecond).String()
+	}
 	return res
 }
 
@@ -77,7 +89,7 @@ func (p *Pool) open(s *spec) (*socket, error) {
 	if p.opts.Control != nil {
 		control = func(fd int) error { return p.opts.Control(s.target, fd) }
 	}
-	return openSocket(s.target.Addr, !s.target.Check.endsBySending(), control)
+	return openSocket(s.target.Addr, s.target.Check.socketOptions(), control)
 }
 
 // begin makes conn known to stop and sets its deadline; false if the pool has
