@@ -43,47 +43,58 @@ func (r InsertResult) String() string {
 // two at least one sees the other, so one entry remains, and both return its
 // backend.
 func (w *Writer) Insert(k *Key, hash uint64, b Backend, now Tick, lenBytes uint32, confirmed bool) (got Backend, res InsertResult) {
-	state, made := Unconfirmed, madeUnconfirmed
+	state := Unconfirmed
 	if confirmed {
-		state, made = Confirmed, madeConfirmed
+		state = Confirmed
 	}
 	for range 4 { // again only if another writer took the line, or ended the new entry
-		i, ident, found := w.place(k, hash, now)
+		i, free, found := w.place(k, hash, now)
 		if found {
-			return w.join(i, ident, now, lenBytes)
+			return w.join(i, free, now, lenBytes)
 		}
-		if ident == noLine {
+		if free == noLine {
 			break
 		}
 		if !confirmed && !w.acquire() {
 			w.count(rejectedQuota)
 			return b, RejectedQuota
 		}
-		l := w.at(i)
-		if !l.ident.CompareAndSwap(ident, claimIdent(ident)) {
+		ident := w.publish(i, free, k, b, makeSeen(now, now, state), lenBytes)
+		if ident == noLine {
 			if !confirmed {
 				w.giveBack()
 			}
 			continue
 		}
-		w.count(made)
-		w.t.touch(i)
-		l.setKey(k)
-		l.seen.Store(makeSeen(now, now, state))
-		l.volume.Store(firstVolume(lenBytes))
-		ident = freeIdent(ident) | tentative | uint64(b)
-		l.ident.Store(ident)
-		winner, other := w.settle(i, ident, k, hash, now)
-		if winner == i {
+		i, ident, won := w.settle(i, ident, k, hash, now)
+		if won {
 			return b, Inserted
 		}
 		w.count(withdrawnEvent)
-		if other != 0 {
-			return w.join(winner, other, now, lenBytes)
+		if ident != noLine {
+			return w.join(i, ident, now, lenBytes)
 		}
 	}
 	w.count(rejectedFull)
 	return b, RejectedFull
+}
+
+// publish claims the free line i, whose ident is free, and makes a tentative
+// entry in it. It returns the ident of that, or noLine if another writer took
+// the line.
+func (w *Writer) publish(i uint32, free uint64, k *Key, b Backend, seen uint64, lenBytes uint32) (ident uint64) {
+	l := w.at(i)
+	if !l.ident.CompareAndSwap(free, claimIdent(free)) {
+		return noLine
+	}
+	w.count(madeUnconfirmed + int(stateOf(seen)))
+	w.t.touch(i)
+	l.setKey(k)
+	l.seen.Store(seen)
+	l.volume.Store(firstVolume(lenBytes))
+	ident = freeIdent(free) | tentative | uint64(b)
+	l.ident.Store(ident)
+	return ident
 }
 
 // join records a packet for the entry that was there before.
@@ -96,9 +107,17 @@ func (w *Writer) join(i uint32, ident uint64, now Tick, lenBytes uint32) (Backen
 // noLine is the ident of no line to insert into.
 const noLine = seqOne
 
+// firstBucketLines is up to how many entries the first bucket of a key is taken
+// without looking which one is emptier: so most look-ups end in the first line
+// of the first bucket. Simulated with 2^24 lines and 10 M entries: 0 refuses
+// none and has 51 % of the entries there, 3 refuses none and has 62 % (86 % of
+// 4 M), 5 refuses 3, 6 refuses 517.
+const firstBucketLines = 3
+
 // place looks through both buckets of a key. If it has a live entry, that is
 // returned as found. Otherwise the line to insert into and its ident, or
-// noLine: the home line of the emptier bucket if that is free. Expired entries
+// noLine: the first bucket while that is nearly empty, then the emptier one; in
+// it the home line if that is free. Expired entries
 // on the way are ended, so that none can come back to life beside a new one.
 func (w *Writer) place(k *Key, hash uint64, now Tick) (i uint32, ident uint64, found bool) {
 	h1, h2 := w.homes(hash)
@@ -107,7 +126,7 @@ func (w *Writer) place(k *Key, hash uint64, now Tick) (i uint32, ident uint64, f
 		return a.line, a.ident, true
 	}
 	b, found := w.survey(h2, k, now)
-	if found || b.room > a.room {
+	if found || (b.room > a.room && a.room < bucketLines-firstBucketLines) {
 		return b.line, b.ident, found
 	}
 	return a.line, a.ident, false
@@ -152,11 +171,12 @@ func (w *Writer) survey(home uint32, k *Key, now Tick) (s spot, found bool) {
 	return s, false
 }
 
-// settle makes the tentative entry in line i the only one of its key and
-// returns i. If another one wins, settle returns that one's line and ident, and
-// the entry in line i is gone; ident 0: somebody ended it and there is none.
-func (w *Writer) settle(i uint32, ident uint64, k *Key, hash uint64, now Tick) (winner uint32, other uint64) {
+// settle makes the tentative entry in line i the only one of its key. If that
+// fails, the entry in line i is gone and settle returns line and ident of the
+// one that won, or noLine: somebody ended the new entry and there is none.
+func (w *Writer) settle(i uint32, ident uint64, k *Key, hash uint64, now Tick) (winner uint32, other uint64, won bool) {
 	h1, h2 := w.homes(hash)
+	other = noLine
 	for n := range uint32(2 * bucketLines) {
 		j := h1 ^ n
 		if n >= bucketLines {
@@ -166,26 +186,36 @@ func (w *Writer) settle(i uint32, ident uint64, k *Key, hash uint64, now Tick) (
 			continue
 		}
 		for l := w.at(j); l.meta.Load() == k.Meta; {
-			other, seen, ok := l.match(k)
+			rival, seen, ok := l.match(k)
 			if !ok {
 				break
 			}
-			switch {
-			case w.limits.expired(seen, k.Meta, now):
+			if w.limits.expired(seen, k.Meta, now) {
 				w.expire(l, seen)
-			case isTentative(other) && j > i:
-				w.evict(l, other)
-			default:
-				w.withdraw(w.at(i), ident)
-				return j, other
+				continue
 			}
+			if isTentative(rival) && j > i {
+				w.evict(l, rival)
+				continue
+			}
+			if other == noLine || !isTentative(rival) {
+				winner, other = j, rival
+			}
+			break
 		}
 	}
-	if w.at(i).ident.CompareAndSwap(ident, ident&^tentative) {
-		return i, ident
+	if other != noLine {
+		w.withdraw(w.at(i), ident)
+		return winner, other, false
 	}
-	j, other, _ := w.find(k, hash)
-	return j, other
+	if w.at(i).ident.CompareAndSwap(ident, ident&^tentative) {
+		return i, ident, true
+	}
+	// Evicted, or selected anew, or removed.
+	if j, other, _ := w.find(k, hash); other != 0 {
+		return j, other, false
+	}
+	return 0, noLine, false
 }
 
 // evict ends the tentative entry of another writer, unless that has settled it

@@ -49,16 +49,15 @@ func (t *Table) Stats() Stats {
 
 // in returns how many entries are in a state; 0 if the sum was taken between
 // two ends of one event and is below.
-func (s *totals) in(state State) uint64 {
-	var n uint64
+func (s *totals) in(state State) uint64 { return uint64(max(int64(s.balance(state)), 0)) }
+
+func (s *totals) balance(state State) uint64 {
 	switch state {
 	case Unconfirmed:
-		n = s[madeUnconfirmed] + s[reopenedConfirmed] + s[reopenedClosing] -
+		return s[madeUnconfirmed] + s[reopenedConfirmed] + s[reopenedClosing] -
 			s[confirmedUnconfirmed] - s[closedUnconfirmed] - s[freedUnconfirmed]
 	case Confirmed:
-		n = s[madeConfirmed] + s[confirmedUnconfirmed] - s[closedConfirmed] - s[reopenedConfirmed] - s[freedConfirmed]
-	case Closing:
-		n = s[closedUnconfirmed] + s[closedConfirmed] - s[reopenedClosing] - s[freedClosing]
+		return s[madeConfirmed] + s[confirmedUnconfirmed] - s[closedConfirmed] - s[reopenedConfirmed] - s[freedConfirmed]
 	}
-	return uint64(max(int64(n), 0))
+	return s[closedUnconfirmed] + s[closedConfirmed] - s[reopenedClosing] - s[freedClosing]
 }

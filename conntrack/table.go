@@ -101,7 +101,7 @@ func New(o Options) (*Table, error) {
 	quota := max(int64(o.HalfOpenShare*float64(n)), 1)
 	t := &Table{
 		store:      s,
-		limits:     &limits{state: [4]uint32{1 + Unconfirmed: ticks(o.HalfOpen), 1 + Confirmed: maxTimeout, 1 + Closing: ticks(o.Closing)}},
+		limits:     &limits{state: [4]uint32{Unconfirmed + 1: ticks(o.HalfOpen), Confirmed + 1: maxTimeout, Closing + 1: ticks(o.Closing)}},
 		touched:    make([]atomic.Uint64, max(1, n/regionLines/64)),
 		seed:       o.Seed,
 		idle:       ticks(o.Idle),

@@ -38,6 +38,7 @@ const (
 	// Closing entries saw the end of their connection and live until they are
 	// idle for [Options.Closing], or their service's timeout if that is less.
 	Closing
+	stateEnd
 )
 
 // String returns the state in lower case.
