@@ -2,15 +2,21 @@ package probe
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -122,13 +128,15 @@ func TestPoolFollowsServer(t *testing.T) {
 	probes := func() uint64 { s, _ := p.State(target.Key); return s.Probes }
 	n := probes()
 	waitFor(t, time.Second, "next probe", func() bool { return probes() > n })
+	meter := startStallMeter()
 	died := time.Now()
 	srv.Close()
 	waitFor(t, 2*time.Second, "unhealthy", func() bool { tr, _ := log.last(); return tr.To == Unhealthy })
 	tr, at := log.last()
 	t.Logf("verdict after %v, delivered after %v: %s", tr.At.Sub(died), at.Sub(died), tr.Cause)
-	if took := at.Sub(died); took < 200*time.Millisecond || took > 450*time.Millisecond {
-		t.Errorf("dead backend delivered after %v, want 200 ms to 450 ms", took)
+	stalled := meter.end()
+	if took := at.Sub(died); took < 200*time.Millisecond || took > 450*time.Millisecond+3*stalled {
+		t.Errorf("dead backend delivered after %v, want 200 ms to 450 ms (stalled for %v)", took, stalled)
 	}
 
 	l, err := net.Listen("tcp", addr.String())
@@ -141,5 +149,157 @@ func TestPoolFollowsServer(t *testing.T) {
 	waitFor(t, 2*time.Second, "healthy again", func() bool { tr, _ := log.last(); return tr.To == Healthy })
 	if h := p.History(target.Key); len(h) != 3 || h[1].To != Unhealthy || h[1].Cause != "connect: connection refused" {
 		t.Errorf("history = %+v", h)
+	}
+}
+
+// Stopping must not wait for timeouts.
+func TestRunStopsAtOnce(t *testing.T) {
+	c := fastCheck(HTTP, 80)
+	c.Interval, c.Timeout = 300*time.Second, 300*time.Second
+	silent, hole := serve(t, untilClosed), blackHole(t)
+	p, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := NewTarget(silent.Addr(), c), NewTarget(hole.Addr(), c)
+	a.Addr, b.Addr = silent, hole
+	b.Key.Check = "hole"
+	other := *c
+	other.Name = "hole"
+	other.Interval, other.Timeout = 2*time.Second, 2*time.Second
+	b.Check = &other
+	update(t, p, a)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); p.Run(ctx) }()
+	waitFor(t, 5*time.Second, "probe in flight", func() bool { return p.Stats().InFlight == 1 })
+	update(t, p, b) // the first one is removed while it runs
+	waitFor(t, 9*time.Second, "second probe in flight", func() bool { s, ok := p.State(b.Key); return ok && s.Running })
+	cancel()
+	begin := time.Now()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("Run does not return")
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("stopped after %v", took)
+	}
+	if err := p.Run(context.Background()); err == nil {
+		t.Error("a pool ran twice")
+	}
+}
+
+// A shortage of descriptors is the fault of this host: no backend may be
+// judged by it.
+func TestShortageIsInconclusive(t *testing.T) {
+	addr := serve(t, answer("HTTP/1.1 200 OK\r\n\r\n"))
+	var mu sync.Mutex
+	short := false
+	opts := Options{Control: func(Target, int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if short {
+			return os.NewSyscallError("socket", syscall.EMFILE)
+		}
+		return nil
+	}}
+	p := startPool(t, opts)
+	target := NewTarget(addr.Addr(), fastCheck(HTTP, addr.Port()))
+	update(t, p, target)
+	waitFor(t, 5*time.Second, "healthy", func() bool { s, _ := p.State(target.Key); return s.State == Healthy })
+	mu.Lock()
+	short = true
+	mu.Unlock()
+	waitFor(t, 5*time.Second, "five shortages", func() bool { return p.Stats().Inconclusive >= 5 })
+	s, _ := p.State(target.Key)
+	if s.State != Healthy || s.Failures != 0 || !s.Last.Inconclusive || !strings.Contains(s.Last.Text, "too many open files") {
+		t.Errorf("status = %+v", s)
+	}
+}
+
+// Control sees the socket before it connects.
+func TestControl(t *testing.T) {
+	addr := serve(t, answer("HTTP/1.1 200 OK\r\n\r\n"))
+	target := NewTarget(addr.Addr(), fastCheck(HTTP, addr.Port()))
+	called := make(chan error, 100)
+	p := startPool(t, Options{Control: func(got Target, fd int) error {
+		if got != target {
+			called <- fmt.Errorf("target = %+v", got)
+		}
+		if _, err := unix.Getpeername(fd); err != unix.ENOTCONN {
+			called <- fmt.Errorf("getpeername: %v, want ENOTCONN", err)
+		}
+		called <- nil
+		return errors.New("no mark for you")
+	}})
+	update(t, p, target)
+	if err := <-called; err != nil {
+		t.Error(err)
+	}
+	waitFor(t, 5*time.Second, "unhealthy", func() bool { s, _ := p.State(target.Key); return s.State == Unhealthy })
+	if s, _ := p.State(target.Key); s.Last.Text != "open socket: no mark for you" {
+		t.Errorf("text = %q", s.Last.Text)
+	}
+}
+
+// Dial replaces the pool's sockets; its context ends with the probe.
+func TestDial(t *testing.T) {
+	addr := serve(t, answer("HTTP/1.1 200 OK\r\n\r\n"))
+	target := Target{Key: Key{Check: "elsewhere"}, Addr: netip.MustParseAddrPort("192.0.2.1:80"), Check: fastCheck(HTTP, 80)}
+	var mu sync.Mutex
+	broken := false
+	p := startPool(t, Options{Dial: func(ctx context.Context, got Target) (net.Conn, error) {
+		if _, ok := ctx.Deadline(); !ok || got != target {
+			t.Errorf("deadline %v, target %+v", ok, got)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if broken {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return new(net.Dialer).DialContext(ctx, "tcp", addr.String())
+	}})
+	update(t, p, target)
+	waitFor(t, 5*time.Second, "healthy", func() bool { s, _ := p.State(target.Key); return s.State == Healthy })
+	mu.Lock()
+	broken = true
+	mu.Unlock()
+	waitFor(t, 5*time.Second, "unhealthy", func() bool { s, _ := p.State(target.Key); return s.State == Unhealthy })
+	if s, _ := p.State(target.Key); s.Last.Text != "connect: timed out" {
+		t.Errorf("text = %q", s.Last.Text)
+	}
+}
+
+// A timeout that is noticed much too late says that this process was not
+// running, not that the backend was silent.
+func TestStallIsInconclusive(t *testing.T) {
+	for _, tc := range []struct {
+		stall time.Duration
+		want  bool
+	}{{0, false}, {300 * time.Millisecond, true}} {
+		p, err := New(Options{Dial: func(ctx context.Context, _ Target) (net.Conn, error) {
+			<-ctx.Done()
+			time.Sleep(tc.stall)
+			return nil, ctx.Err()
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := fastCheck(TCP, 1)
+		checker, err := NewChecker(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		meter := startStallMeter()
+		res := p.execute(&worker{ctx: t.Context()}, &spec{Target{Check: c}, checker}, time.Now())
+		if stalled := meter.end(); stalled > stallSlack/2 && tc.stall == 0 {
+			t.Logf("machine stalled for %v by itself", stalled)
+			continue
+		}
+		if res.Inconclusive != tc.want {
+			t.Errorf("stalled for %v: %+v", tc.stall, res)
+		}
 	}
 }

@@ -1,0 +1,149 @@
+package probe
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestUpdateRefusesAsAWhole(t *testing.T) {
+	good := simTargets(2, simCheck(time.Second))
+	other := *good[0].Check
+	other.UnhealthyThreshold++
+	bad := *good[0].Check
+	bad.Name, bad.Interval = "bad", 0
+	for _, tc := range []struct {
+		name string
+		add  Target
+		want string
+	}{
+		{"two checks under one key", Target{good[0].Key, good[0].Addr, &other}, "two different checks"},
+		{"invalid check", NewTarget(good[0].Addr.Addr(), &bad), `health check "bad": interval`},
+		{"no check", Target{Key: Key{Check: "x"}, Addr: good[0].Addr}, "needs a check"},
+		{"no address", Target{Key: Key{Check: "x"}, Check: good[0].Check}, "needs a check, an address"},
+	} {
+		p, err := New(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		update(t, p, good...)
+		err = p.Update(append(simTargets(3, good[0].Check), tc.add))
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: Update() = %v, want %q", tc.name, err, tc.want)
+		}
+		if n := len(p.States()); n != 2 {
+			t.Errorf("%s: %d targets after a refused update, want the 2 before", tc.name, n)
+		}
+	}
+}
+
+// Services that share a backend and a check share one schedule.
+func TestUpdateShares(t *testing.T) {
+	p, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := simCheck(time.Second), simCheck(time.Second)
+	update(t, p, append(simTargets(5, a), simTargets(5, b)...)...)
+	if n := len(p.States()); n != 5 {
+		t.Errorf("%d targets, want 5", n)
+	}
+	for _, s := range p.States() {
+		if s.State != Unknown || s.Since.IsZero() || s.Next.IsZero() {
+			t.Errorf("new target = %+v", s)
+		}
+	}
+}
+
+// A changed check keeps the verdict until it has its own; the run starts anew,
+// and a result of the old check does not count for the new one.
+func TestChangedCheckKeepsState(t *testing.T) {
+	old := simCheck(time.Second)
+	changed := *old
+	changed.Interval, changed.Timeout, changed.UnhealthyThreshold = 2*time.Second, time.Second, 3
+	var failing bool
+	probe := func(Key, time.Time) (time.Duration, Result) {
+		if failing {
+			return 400 * time.Millisecond, Result{Text: "no"}
+		}
+		return 400 * time.Millisecond, Result{OK: true, Text: "yes"}
+	}
+	simulate(t, Options{}, probe, func(t *testing.T, s *simulation) {
+		target := simTargets(1, old)[0]
+		update(t, s.Pool, target)
+		time.Sleep(5 * time.Second)
+		for st, _ := s.State(target.Key); !st.Running; st, _ = s.State(target.Key) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		before, _ := s.State(target.Key)
+		target.Check = &changed
+		update(t, s.Pool, target) // while a probe of the old check runs
+		failing = true
+		time.Sleep(300 * time.Millisecond)
+		st, _ := s.State(target.Key)
+		if st.State != Healthy || st.Since != before.Since || st.Successes != 0 {
+			t.Errorf("after the change: %+v", st)
+		}
+		time.Sleep(3500 * time.Millisecond) // at most two failures so far
+		if st, _ := s.State(target.Key); st.State != Healthy {
+			t.Errorf("unhealthy before the new threshold: %+v", st)
+		}
+		time.Sleep(5 * time.Second)
+		if st, _ := s.State(target.Key); st.State != Unhealthy || st.Failures < 3 {
+			t.Errorf("not unhealthy after the new threshold: %+v", st)
+		}
+	})
+}
+
+// Transitions of a target that is removed before they are delivered must not
+// reach the caller, who would not know the target any more.
+func TestRemovedTargetIsSilent(t *testing.T) {
+	simulate(t, Options{}, alwaysOK, func(t *testing.T, s *simulation) {
+		targets := simTargets(2, simCheck(time.Second))
+		update(t, s.Pool, targets...)
+		for s.Stats().Healthy == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+		gone, stays := targets[0], targets[1]
+		if st, _ := s.State(gone.Key); st.State != Healthy {
+			gone, stays = stays, gone
+		}
+		update(t, s.Pool, stays)
+		time.Sleep(5 * time.Second)
+		s.log.mu.Lock()
+		defer s.log.mu.Unlock()
+		if len(s.log.list) != 1 || s.log.list[0].Key == gone.Key {
+			t.Errorf("delivered %+v", s.log.list)
+		}
+	})
+}
+
+// A target that comes back while its last probe is still running starts as
+// unknown, and that probe counts for nothing.
+func TestTargetComesBack(t *testing.T) {
+	probe := func(Key, time.Time) (time.Duration, Result) {
+		return 500 * time.Millisecond, Result{OK: true}
+	}
+	simulate(t, Options{}, probe, func(t *testing.T, s *simulation) {
+		target := simTargets(1, simCheck(time.Second))[0]
+		update(t, s.Pool, target)
+		time.Sleep(10 * time.Second)
+		for st, _ := s.State(target.Key); !st.Running; st, _ = s.State(target.Key) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		update(t, s.Pool)
+		update(t, s.Pool, target)
+		st, ok := s.State(target.Key)
+		if !ok || st.State != Unknown || st.Probes != 0 || st.Last.OK || s.Stats().Healthy != 0 {
+			t.Fatalf("came back as %+v", st)
+		}
+		time.Sleep(600 * time.Millisecond) // the old probe has ended, the first new one has not
+		if st, _ := s.State(target.Key); st.Successes != 0 || st.Probes != 0 {
+			t.Errorf("the old probe counted: %+v", st)
+		}
+		time.Sleep(5 * time.Second)
+		if st, _ := s.State(target.Key); st.State != Healthy {
+			t.Errorf("state = %v", st.State)
+		}
+	})
+}
