@@ -16,8 +16,8 @@ import (
 // The IPv4 header checksum is verified, for nobody else would: the kernel's
 // own check is bypassed, and a router must not pass on a corrupt header (RFC
 // 1812, section 5.2.2). In the common case it costs three additions and a
-// multiplication on words that are loaded anyway: 0.4 ns of 3.9 (2026-11,
-// virtual EPYC).
+// multiplication on words that are loaded anyway: 0.3 ns of 5.2 (2026-11, a
+// shared virtual EPYC).
 func (p *Parsed) Parse(frame []byte) Problem {
 	// Nearly all frames of nearly all networks are IPv4 without tag, options
 	// and fragmentation, carrying TCP or UDP. One is accepted here only if
@@ -60,12 +60,10 @@ func (p *Parsed) Parse(frame []byte) Problem {
 	p.Dst = [2]uint64{0, mappedPrefix | dst}
 	p.SrcMAC = mac >> 16
 	p.FragID = 0
-	p.SrcPort, p.DstPort = uint16(ports>>16), uint16(ports)
-	p.L3, p.L4 = ethernetLen, l4
-	p.End = uint16(ethernetLen + total)
-	p.Flags = flags
-	p.Kind, p.Proto, p.VLANs, p.TTL = KindIPv4, uint8(w1>>48), 0, uint8(w1>>56)
-	p.ICMPType, p.ICMPCode = 0, 0
+	p.DstPort, p.SrcPort = uint16(ports), uint16(ports>>16)
+	p.L3, p.L4, p.End, p.Flags = ethernetLen, l4, uint16(ethernetLen+total), flags
+	p.Proto, p.TTL = uint8(w1>>48), uint8(w1>>56)
+	p.Kind, p.VLANs, p.ICMPType, p.ICMPCode = KindIPv4, 0, 0, 0
 	return OK
 }
 

@@ -49,16 +49,18 @@ type Parsed struct {
 	// first fragment and the later ones.
 	FragID uint32
 
-	SrcPort, DstPort uint16 // 0 unless HasPorts
+	// The order of fields from here on lets Parse write several with one store.
+
+	DstPort, SrcPort uint16 // 0 unless HasPorts
 	L3, L4           uint16 // offsets of network and transport header in the frame
 	End              uint16 // end of the packet by its own length field, without Ethernet padding
 	Flags            Flags
 
-	Kind     Kind
 	Proto    uint8 // transport protocol, or the extension header at which the walk ended; 0 for ARP
-	VLANs    uint8 // number of 802.1Q and 802.1ad tags, 0..2
 	TTL      uint8 // or hop limit
-	ICMPType uint8 // 0 unless Proto is that of ICMP and HasTransport (or, in a quote, two bytes of it)
+	Kind     Kind
+	VLANs    uint8 // number of 802.1Q and 802.1ad tags, 0..2
+	ICMPType uint8 // of ICMP in IPv4 and ICMPv6 in IPv6, if the packet holds it
 	ICMPCode uint8
 }
 
