@@ -1,6 +1,7 @@
 package neigh
 
 import (
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -110,11 +111,10 @@ func TestBackoff(t *testing.T) {
 }
 
 // A neighbour that dies without a word is noticed although no packet of the
-// kernel's goes to it: its entry turns stale, and we have it verified.
+// kernel's goes to it: when its entry turns stale, we have it verified.
 func TestStaleEntryIsVerified(t *testing.T) {
 	t.Parallel() // mostly waits
 	host, backend := pair(t)
-	host.sysctl("ipv4/neigh/zhnb0/base_reachable_time_ms", "500")
 	host.sysctl("ipv4/neigh/zhnb0/delay_first_probe_time", "1")
 	host.sysctl("ipv4/neigh/zhnb0/retrans_time_ms", "100")
 	seen := newCapture(t, backend, "zhnb1")
@@ -122,19 +122,21 @@ func TestStaleEntryIsVerified(t *testing.T) {
 	f.SetTargets(addrsOf("10.9.0.2"))
 	f.waitTarget("10.9.0.2", Deliverable)
 	mac := backend.mac("zhnb1")
-	unicast := func() (n int) {
-		for _, f := range seen.arpRequests()[[4]byte{10, 9, 0, 2}] {
-			if [6]byte(f.data[:6]) == mac {
-				n++
-			}
-		}
-		return n
+	verified := func() bool {
+		return slices.ContainsFunc(seen.arpRequests()[[4]byte{10, 9, 0, 2}], func(f frameSeen) bool { return [6]byte(f.data[:6]) == mac })
 	}
-	// The kernel verifies an entry once by itself when it turns stale soon
-	// after its last use; only the second time and later are our doing.
-	for start := time.Now(); unicast() < 3; time.Sleep(20 * time.Millisecond) {
-		if time.Since(start) > 12*time.Second {
-			t.Fatalf("the entry was verified %d times in 12 s, want 3 times", unicast())
+	// Reachable time is 15 s or more, so the test makes the entry stale. The
+	// kernel leaves a stale entry as it is until somebody uses it.
+	stale := func() {
+		host.must(host.NeighSet(&netlink.Neigh{
+			LinkIndex: host.link("zhnb0").Attrs().Index, IP: net.IPv4(10, 9, 0, 2),
+			State: netlink.NUD_STALE, HardwareAddr: mac[:],
+		}))
+	}
+	stale()
+	for start := time.Now(); !verified(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(start) > 8*time.Second {
+			t.Fatal("a stale entry was not verified within 8 s")
 		}
 	}
 	if v, _ := f.last(); v.Targets[netip.MustParseAddr("10.9.0.2")].State != Deliverable {
@@ -143,5 +145,6 @@ func TestStaleEntryIsVerified(t *testing.T) {
 	a, err := netlink.ParseAddr("10.9.0.2/24")
 	backend.must(err)
 	backend.must(backend.AddrDel(backend.link("zhnb1"), a))
+	stale()
 	f.waitTarget("10.9.0.2", NoNeighbour)
 }

@@ -119,8 +119,12 @@ func TestRouteDecides(t *testing.T) {
 	if took := time.Since(start); took > 2*time.Second {
 		t.Errorf("10 route changes were seen after %v, want them at once", took)
 	}
+	start = time.Now()
 	f.SetInterfaces([]string{"zhnb0", "zhnbx"})
 	f.waitTarget("10.8.0.9", NoNeighbour)
+	if took := time.Since(start); took > relinkInterval/5 {
+		t.Errorf("a new interface was taken up after %v, want it at once", took)
+	}
 }
 
 func TestLinkLocalTarget(t *testing.T) {
