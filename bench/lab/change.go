@@ -113,10 +113,11 @@ func (n *Node) SetMAC(name string, mac net.HardwareAddr, announce bool) error {
 		return nil
 	}
 	for _, p := range i.spec.Addresses {
-		frame := gratuitousARP(p.Addr(), mac)
+		announcement := gratuitousARP
 		if p.Addr().Is6() {
-			frame = unsolicitedAdvertisement(p.Addr(), mac)
+			announcement = unsolicitedAdvertisement
 		}
+		frame := announcement(p.Addr(), mac)
 		if err := n.SendFrame(name, frame); err != nil {
 			return err
 		}
@@ -156,6 +157,9 @@ func (n *Node) AddAddress(name string, p netip.Prefix) error {
 	link, err := n.netlink.LinkByName(name)
 	if err == nil {
 		err = n.netlink.AddrReplace(link, addrOf(p))
+	}
+	if err == nil {
+		err = n.settled(name, p.Addr())
 	}
 	if err != nil {
 		return fmt.Errorf("add %s to %s of %s: %w", p, name, n.name, err)

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"hash/fnv"
 	"net"
 	"net/netip"
@@ -22,6 +23,7 @@ type hairpin struct {
 	webs  []net.HardwareAddr
 	fws   []net.HardwareAddr
 	group int // socket that holds the membership in the VIP's group
+	out   int // packet socket on eth0
 }
 
 func startHairpin(t *testing.T, l *Lab, webs, fws []string) *hairpin {
@@ -40,6 +42,7 @@ func startHairpin(t *testing.T, l *Lab, webs, fws []string) *hairpin {
 	if err := h.lb.netlink.RouteReplace(&netlink.Route{Dst: ipNet(InspectedIPv6), Type: unix.RTN_BLACKHOLE}); err != nil {
 		t.Fatal(err)
 	}
+	h.out = h.open()
 	c := must(h.lb.Capture("eth0"))(t)
 	done := make(chan struct{})
 	go func() {
@@ -50,7 +53,7 @@ func startHairpin(t *testing.T, l *Lab, webs, fws []string) *hairpin {
 			c.mu.Unlock()
 			for ; seen < len(frames); seen++ {
 				if frames[seen].Direction == In {
-					h.handle(frames[seen].Data)
+					h.handle(bytes.Clone(frames[seen].Data))
 				}
 			}
 			select {
@@ -63,6 +66,7 @@ func startHairpin(t *testing.T, l *Lab, webs, fws []string) *hairpin {
 	t.Cleanup(func() {
 		<-done
 		unix.Close(h.group)
+		unix.Close(h.out)
 	})
 	return h
 }
@@ -154,8 +158,27 @@ func (h *hairpin) send(parts ...gopacket.SerializableLayer) {
 	h.sendBytes(buf.Bytes())
 }
 
+func (h *hairpin) open() (fd int) {
+	h.t.Helper()
+	err := h.lb.Exec(func() error {
+		dev, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: dev.Index})
+	})
+	if err != nil {
+		h.t.Fatal("open packet socket:", err)
+	}
+	return fd
+}
+
 func (h *hairpin) sendBytes(frame []byte) {
-	if err := h.lb.SendFrame("eth0", frame); err != nil && h.t.Context().Err() == nil {
-		h.t.Error(err)
+	if _, err := unix.Write(h.out, frame); err != nil && h.t.Context().Err() == nil {
+		h.t.Error("send frame:", err)
 	}
 }

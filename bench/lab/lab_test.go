@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// build makes a lab for one test, or skips the test where that is impossible.
-func build(t *testing.T, o Options) *Lab {
+// needRoot skips the test where a lab is impossible.
+func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		if os.Getenv("ZONEHOP_E2E") == "required" {
@@ -21,6 +21,12 @@ func build(t *testing.T, o Options) *Lab {
 		}
 		t.Skip("a lab of network namespaces needs root")
 	}
+}
+
+// build makes a lab for one test.
+func build(t *testing.T, o Options) *Lab {
+	t.Helper()
+	needRoot(t)
 	l, err := Build(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,12 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -154,7 +156,29 @@ func (n *Node) bringUp(i *iface) error {
 			return fmt.Errorf("add %s to %s of %s: %w", p, i.spec.Name, n.name, err)
 		}
 	}
+	for _, p := range i.spec.Addresses {
+		if err := n.settled(i.spec.Name, p.Addr()); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// settled waits until the kernel takes packets for an address that was added:
+// for IPv6 it makes the route later, in a work queue. While the link is down
+// or without carrier there is nothing to wait for.
+func (n *Node) settled(name string, a netip.Addr) error {
+	link, err := n.netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	if need := uint32(unix.IFF_UP | unix.IFF_LOWER_UP); link.Attrs().RawFlags&need != need {
+		return nil
+	}
+	return Wait(context.Background(), fmt.Sprintf("%s to be an address of %s", a, n.name), 2*time.Second, func() (bool, error) {
+		routes, err := n.netlink.RouteGet(a.AsSlice())
+		return err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL, err
+	})
 }
 
 func addrOf(p netip.Prefix) *netlink.Addr {
