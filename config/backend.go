@@ -26,7 +26,7 @@ func (b *Backend) Addresses() []netip.Addr {
 	return out
 }
 
-const groupReason = "backends are listed one by one here, not as groups"
+const groupReason = "backends are listed one by one, not as groups; give each its address"
 
 var backendTable = object[Backend]{noun: "a backend", fields: []*field[Backend]{
 	key("name", name(maxName), func(b *Backend) *string { return &b.Name }, "its name; SERVICE/ADDRESS when left out"),

@@ -27,9 +27,10 @@ type decoder struct {
 
 // place is where a value stands in the file, or where it would stand.
 type place struct {
-	node   *yaml.Node
-	path   string
-	absent bool // node is the mapping that lacks the value
+	node *yaml.Node
+	path string
+	// absent: node is the mapping that lacks the value. refused: the value is given and was reported.
+	absent, refused bool
 }
 
 func (d *decoder) errorf(n *yaml.Node, path, format string, args ...any) {
@@ -59,6 +60,16 @@ func (d *decoder) warnAt(field any, format string, args ...any) {
 func (d *decoder) given(field any) bool {
 	p, ok := d.places[field]
 	return ok && !p.absent
+}
+
+// refused reports whether the file has a value for the field that could not be read.
+func (d *decoder) refused(field any) bool { return d.places[field].refused }
+
+// refuse marks the value of a field as reported, so that nothing more is said about it.
+func (d *decoder) refuse(field any) {
+	p := d.places[field]
+	p.refused = true
+	d.places[field] = p
 }
 
 // line is the line of a field, for messages about one value that mention another.
@@ -111,7 +122,7 @@ func (d *decoder) ownPairs(m *yaml.Node, path string, seen map[string]int) []pai
 		case isMerge(key):
 			continue
 		case name.Kind != yaml.ScalarNode || name.Tag == "!!null":
-			d.errorf(key, path, "a key is %s; a key is a plain word", describe(name))
+			d.errorf(key, path, "a key is %s; write a plain word", describe(name))
 			continue
 		}
 		if first, again := seen[name.Value]; again {

@@ -115,7 +115,7 @@ var healthCheckTable = newHealthCheckTable()
 func newHealthCheckTable() *object[HealthCheck] {
 	o := &object[HealthCheck]{noun: "a health check", finish: finishHealthCheck, fields: []*field[HealthCheck]{
 		key("name", name(maxName), func(h *HealthCheck) *string { return &h.Name }, "what services call it"),
-		key("type", enum("", map[string]string{"UDP": "an answer to UDP proves nothing about a server in general; probe a TCP port of the same machine"},
+		key("type", enum("", map[string]string{"UDP": "an answer to UDP proves nothing about a server"},
 			CheckTCP, CheckSSL, CheckHTTP, CheckHTTPS, CheckHTTP2, CheckGRPC, CheckGRPCWithTLS),
 			func(h *HealthCheck) *HealthCheckType { return &h.Type }, "the protocol of the probe").need(),
 		key("checkIntervalSec", seconds(time.Second/10, 300*time.Second, 3), func(h *HealthCheck) *time.Duration { return &h.CheckInterval },
@@ -131,8 +131,8 @@ func newHealthCheckTable() *object[HealthCheck] {
 		group("logConfig", "logConfig",
 			"logging of transitions",
 			key("enable", boolean, func(h *HealthCheck) *bool { return &h.LogTransitions }, "log every change of state").def("false")),
-		refuse[HealthCheck]("sourceRegions", "it is for global checks; every appliance probes from where it is"),
-		refuse[HealthCheck]("udpHealthCheck", "an answer to UDP proves nothing about a server in general; probe a TCP port of the same machine"),
+		refuse[HealthCheck]("sourceRegions", "it is for global checks, and every appliance probes from where it is; remove it"),
+		refuse[HealthCheck]("udpHealthCheck", "an answer to UDP proves nothing about a server; probe a TCP port of the same machine"),
 		refuse[HealthCheck]("description", "descriptions are not kept; write a comment"),
 	}}
 	for _, p := range protocols {

@@ -66,7 +66,7 @@ var interfaceTable = object[Interface]{noun: "an interface", fields: []*field[In
 }, finish: func(d *decoder, i *Interface) {
 	d.once(i.Queues, func(n int) any { return &i.Queues[n] })
 	if len(i.Queues) > 0 && i.CPUs.Policy == CPUList && len(i.CPUs.List) != len(i.Queues) {
-		d.errorAt(&i.CPUs, "lists %d CPUs for %d queues; list one for each queue", len(i.CPUs.List), len(i.Queues))
+		d.errorAt(&i.CPUs, "has %d for %d queues; list one CPU for each queue", len(i.CPUs.List), len(i.Queues))
 	}
 }}
 
@@ -74,7 +74,10 @@ var interfaceTable = object[Interface]{noun: "an interface", fields: []*field[In
 func (d *decoder) once(numbers []int, at func(n int) any) {
 	seen := make(map[int]bool, len(numbers))
 	for n, v := range numbers {
-		if seen[v] && d.given(at(n)) {
+		if d.refused(at(n)) {
+			continue
+		}
+		if seen[v] {
 			d.errorAt(at(n), "%d is listed twice; list each once", v)
 		}
 		seen[v] = true

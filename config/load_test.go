@@ -24,9 +24,12 @@ func TestGoodFiles(t *testing.T) {
 		if c == nil {
 			t.Fatalf("Load(%s):\n%s", file, problems)
 		}
-		again, problems := Parse("printed", c.YAML())
+		again, warnings := Parse("printed", c.YAML())
 		if again == nil {
-			t.Fatalf("Parse of the printed %s:\n%s\n%s", file, problems, c.YAML())
+			t.Fatalf("Parse of the printed %s:\n%s\n%s", file, warnings, c.YAML())
+		}
+		if diff := cmp.Diff(texts(problems), texts(warnings)); diff != "" {
+			t.Errorf("warnings of the printed %s differ (-loaded +printed):\n%s", file, diff)
 		}
 		if diff := cmp.Diff(c, again, equal); diff != "" {
 			t.Errorf("printed %s differs (-loaded +printed):\n%s", file, diff)

@@ -1,6 +1,9 @@
 package config
 
-import "net/netip"
+import (
+	"net/netip"
+	"strings"
+)
 
 // checkMachines holds backends of one name against each other: they are one machine, in one zone, with
 // the same addresses.
@@ -46,12 +49,11 @@ func (d *decoder) checkMachines(c *Config) {
 func (d *decoder) sameMachine(b, first *Backend, service string) {
 	const rule = "one name is one machine: make them agree or use another name"
 	where := "backend " + b.Name + " of service " + service
-	if b.Zone != first.Zone && (b.Zone != "" || !d.given(&b.Zone)) && (first.Zone != "" || !d.given(&first.Zone)) {
+	if b.Zone != first.Zone && !d.refused(&b.Zone) && !d.refused(&first.Zone) {
 		d.errorAt(&b.Zone, "is %s, but %s in line %d has %s; %s", orNone(b.Zone), where, d.line(first), orNone(first.Zone), rule)
 	}
 	for _, a := range []struct{ here, there *netip.Addr }{{&b.Address, &first.Address}, {&b.IPv6Address, &first.IPv6Address}} {
-		refused := !a.here.IsValid() && d.given(a.here) || !a.there.IsValid() && d.given(a.there)
-		if *a.here != *a.there && !refused {
+		if *a.here != *a.there && !d.refused(a.here) && !d.refused(a.there) {
 			d.errorAt(a.here, "is %s, but %s in line %d has %s; %s", addrOrNone(*a.here), where, d.line(first), addrOrNone(*a.there), rule)
 		}
 	}
@@ -76,7 +78,7 @@ func addrOrNone(a netip.Addr) string {
 func (d *decoder) checkRanges(c *Config) {
 	type owner struct {
 		prefix *netip.Prefix
-		whose  string
+		whose  string // "zone a"
 	}
 	first := make(map[netip.Prefix]owner)
 	claim := func(ranges []netip.Prefix, whose string) {
@@ -86,17 +88,17 @@ func (d *decoder) checkRanges(c *Config) {
 				continue
 			}
 			if before, taken := first[*p]; taken {
-				d.errorAt(p, "%s is already a range of %s in line %d; give it to one, or use a longer prefix", p, before.whose, d.line(before.prefix))
+				d.errorAt(p, "%s already belongs to %s in line %d; give it to one, or use a longer prefix", p, before.whose, d.line(before.prefix))
 				continue
 			}
 			first[*p] = owner{p, whose}
 		}
 	}
 	for i := range c.Zones {
-		claim(c.Zones[i].ClientRanges, "zone "+orNone(c.Zones[i].Name))
+		claim(c.Zones[i].ClientRanges, strings.TrimSpace("zone "+c.Zones[i].Name))
 	}
 	claim(c.IncompatibleClients.Ranges, "incompatibleClients")
 	for i := range c.Regions {
-		claim(c.Regions[i].ClientRanges, "region "+orNone(c.Regions[i].Name))
+		claim(c.Regions[i].ClientRanges, strings.TrimSpace("region "+c.Regions[i].Name))
 	}
 }

@@ -15,9 +15,7 @@ func (d *decoder) check(c *Config) {
 	d.checkRules(c)
 	d.checkRoutes(c)
 	d.checkAddresses(c)
-	if len(d.problems.Errors()) == 0 {
-		d.warn(c)
-	}
+	d.warn(c)
 }
 
 // liftChecks gives the checks written in place a name and moves them to the list of all checks.
@@ -109,12 +107,13 @@ type known struct {
 	noun, list string // "backend service", "backendServices"
 	names      []string
 	has        map[string]bool
+	unread     bool // the list itself was refused: nothing is known
 }
 
-func knownNames[T any](noun, list string, all []T, name func(*T) string) *known {
-	k := &known{noun: noun, list: list, has: make(map[string]bool, len(all))}
-	for i := range all {
-		if n := name(&all[i]); n != "" && !k.has[n] {
+func knownNames[T any](d *decoder, noun, list string, all *[]T, name func(*T) string) *known {
+	k := &known{noun: noun, list: list, has: make(map[string]bool, len(*all)), unread: d.refused(all)}
+	for i := range *all {
+		if n := name(&(*all)[i]); n != "" && !k.has[n] {
 			k.names, k.has[n] = append(k.names, n), true
 		}
 	}
@@ -123,7 +122,7 @@ func knownNames[T any](noun, list string, all []T, name func(*T) string) *known 
 
 // refer reports a reference to a name that nothing has. An empty name was refused or is not given.
 func (d *decoder) refer(field *string, k *known) {
-	if *field == "" || k.has[*field] {
+	if *field == "" || k.has[*field] || k.unread {
 		return
 	}
 	allowed := "add it to " + k.list
@@ -134,14 +133,14 @@ func (d *decoder) refer(field *string, k *known) {
 }
 
 func (d *decoder) checkReferences(c *Config) {
-	interfaces := knownNames("listed interface", "interfaces", c.Interfaces, func(i *Interface) string { return i.Name })
-	zones := knownNames("zone", "zones", c.Zones, func(z *Zone) string { return z.Name })
-	checks := knownNames("health check", "healthChecks", c.HealthChecks, func(h *HealthCheck) string { return h.Name })
-	services := knownNames("backend service", "backendServices", c.BackendServices, func(s *BackendService) string { return s.Name })
-	rules := knownNames("forwarding rule", "forwardingRules", c.ForwardingRules, func(r *ForwardingRule) string { return r.Name })
-	policies := knownNames("health aggregation policy", "healthAggregationPolicies", c.HealthAggregationPolicies,
+	interfaces := knownNames(d, "listed interface", "interfaces", &c.Interfaces, func(i *Interface) string { return i.Name })
+	zones := knownNames(d, "zone", "zones", &c.Zones, func(z *Zone) string { return z.Name })
+	checks := knownNames(d, "health check", "healthChecks", &c.HealthChecks, func(h *HealthCheck) string { return h.Name })
+	services := knownNames(d, "backend service", "backendServices", &c.BackendServices, func(s *BackendService) string { return s.Name })
+	rules := knownNames(d, "forwarding rule", "forwardingRules", &c.ForwardingRules, func(r *ForwardingRule) string { return r.Name })
+	policies := knownNames(d, "health aggregation policy", "healthAggregationPolicies", &c.HealthAggregationPolicies,
 		func(p *HealthAggregationPolicy) string { return p.Name })
-	sources := knownNames("health source", "healthSources", c.HealthSources, func(s *HealthSource) string { return s.Name })
+	sources := knownNames(d, "health source", "healthSources", &c.HealthSources, func(s *HealthSource) string { return s.Name })
 
 	d.refer(&c.Zone, zones)
 	for i := range c.BackendServices {

@@ -36,7 +36,7 @@ func (d *decoder) checkFamily(field any, a netip.Addr, s *BackendService) {
 		if a.Is6() {
 			own, key = &b.IPv6Address, "ipv6Address"
 		}
-		if !own.IsValid() && !d.given(own) && (b.Address.IsValid() || b.IPv6Address.IsValid()) {
+		if !own.IsValid() && !d.refused(own) && (b.Address.IsValid() || b.IPv6Address.IsValid()) {
 			lacking = append(lacking, orNone(b.Name))
 			missing = key
 		}
@@ -74,7 +74,7 @@ func (d *decoder) overlappingRules(c *Config) {
 			order = append(order, f)
 		}
 		if r.AllPorts {
-			claims[f] = append(claims[f], claim{i, PortRange{0, 65535}, &r.IPAddress})
+			claims[f] = append(claims[f], claim{i, PortRange{0, 65535}, &r.AllPorts})
 			continue
 		}
 		for j := range r.Ports {
@@ -109,14 +109,16 @@ func (d *decoder) overlappingRules(c *Config) {
 
 func (d *decoder) overlap(c *Config, field any, first, second int, firstPorts, ports PortRange) {
 	a, b := &c.ForwardingRules[first], &c.ForwardingRules[second]
-	what := ports.String()
+	what := ports.String() + " of"
 	switch {
+	case ports.First == 0 && firstPorts.First == 0:
+		what = "every port of"
 	case ports.First == 0:
-		what = "every port"
+		what = "every port includes " + firstPorts.String() + ", which for"
 	case firstPorts.First != 0 && ports != firstPorts:
-		what += " (overlapping " + firstPorts.String() + ")"
+		what = ports.String() + " overlaps " + firstPorts.String() + ", which for"
 	}
-	d.errorAt(field, "%s of %s %s already belongs to forwarding rule %s in line %d; use another port, protocol or address",
+	d.errorAt(field, "%s %s %s already belongs to forwarding rule %s in line %d; use another port, protocol or address",
 		what, b.IPAddress, b.IPProtocol, orNone(a.Name), d.line(a))
 }
 

@@ -66,7 +66,7 @@ var routeTable = object[Route]{noun: "a route", finish: finishRoute, fields: []*
 	refuse[Route]("nextHopGateway", "this appliance is the next hop; remove it"),
 	refuse[Route]("nextHopInstance", "this appliance is the next hop; remove it"),
 	refuse[Route]("priority", "the most specific destination wins, then the most specific source; remove it"),
-	refuse[Route]("tags", "clients carry no tags here; use srcRange"),
+	refuse[Route]("tags", "clients carry no tags; use srcRange"),
 	refuse[Route]("network", "the interfaces decide about the network; use interfaces"),
 	refuse[Route]("description", "descriptions are not kept; write a comment"),
 }}

@@ -94,7 +94,7 @@ var portRange = leaf(allowedPorts, func(text string) (PortRange, error) {
 
 var announce = enum("", nil, AnnounceAlways, AnnounceStandby, AnnounceNever)
 
-const oneKind = "there is one kind of load balancing here; remove it"
+const oneKind = "there is one kind of load balancing; remove it"
 
 var ruleTable = object[ForwardingRule]{noun: "a forwarding rule", finish: finishRule, fields: []*field[ForwardingRule]{
 	key("name", name(maxName), func(r *ForwardingRule) *string { return &r.Name }, "its name; ADDRESS:PORTS/PROTOCOL when left out"),
@@ -121,10 +121,10 @@ var ruleTable = object[ForwardingRule]{noun: "a forwarding rule", finish: finish
 	refuse[ForwardingRule]("subnetwork", "the interfaces decide about the network; use interfaces"),
 	refuse[ForwardingRule]("networkTier", oneKind),
 	refuse[ForwardingRule]("target", "it is for proxies; use backendService"),
-	refuse[ForwardingRule]("serviceLabel", "there is no DNS here; remove it"),
-	refuse[ForwardingRule]("serviceDirectoryRegistrations", "there is no service directory here; remove it"),
+	refuse[ForwardingRule]("serviceLabel", "there is no DNS; remove it"),
+	refuse[ForwardingRule]("serviceDirectoryRegistrations", "there is no service directory; remove it"),
 	refuse[ForwardingRule]("sourceIpRanges", "rules match all sources; use a route with srcRange"),
-	refuse[ForwardingRule]("allowPscGlobalAccess", "there are no published services here; use allowGlobalAccess"),
+	refuse[ForwardingRule]("allowPscGlobalAccess", "there are no published services; use allowGlobalAccess"),
 	refuse[ForwardingRule]("description", "descriptions are not kept; write a comment"),
 }}
 

@@ -162,6 +162,7 @@ func (o *object[T]) read(d *decoder, n *yaml.Node, path string, v *T) bool {
 	defer o.missing(d, n, path, v)
 	pairs, ok := d.mapping(n, path, o.noun)
 	if !ok {
+		d.refuse(v)
 		return false
 	}
 	given := make(map[string]bool, len(pairs))
@@ -175,7 +176,7 @@ func (o *object[T]) read(d *decoder, n *yaml.Node, path string, v *T) bool {
 		case f == nil:
 			d.errorf(p.key, under(path, show(name)), "unknown key in %s; use %s%s", o.noun, either(o.keys()), didYouMean(name, o.keys()))
 		case f.refused != "":
-			d.errorf(p.key, at, "%s", f.refused)
+			d.errorf(p.key, at, "is not supported here: %s", f.refused)
 		case resolve(p.value).Kind == yaml.ScalarNode && resolve(p.value).Tag == "!!null":
 			given[name] = true
 			d.errorf(p.key, at, "has no value; give one or remove the key")
@@ -186,7 +187,7 @@ func (o *object[T]) read(d *decoder, n *yaml.Node, path string, v *T) bool {
 	}
 	for _, f := range o.fields {
 		if f.required && !given[f.key] {
-			d.errorf(n, under(path, f.key), "missing; %s needs it: %s", o.noun, f.doc)
+			d.errorf(n, under(path, f.key), "missing; required in %s: %s", o.noun, f.doc)
 		}
 	}
 	o.missing(d, n, path, v)

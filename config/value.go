@@ -22,15 +22,18 @@ func leaf[V any](allowed string, parse func(text string) (V, error), write func(
 			m := resolve(n)
 			if m.Kind != yaml.ScalarNode || m.Tag == "!!null" {
 				d.errorf(n, path, "is %s; use %s", describe(m), allowed)
+				d.refuse(v)
 				return false
 			}
 			if m.Style&yaml.TaggedStyle != 0 && m.Tag != "!!str" && m.Tag != "!!int" && m.Tag != "!!float" && m.Tag != "!!bool" {
 				d.errorf(n, path, "has the tag %s; use a plain value: %s", show(m.Tag), allowed)
+				d.refuse(v)
 				return false
 			}
 			got, err := parse(m.Value)
 			if err != nil {
 				d.errorf(n, path, "%v", err)
+				d.refuse(v)
 				return false
 			}
 			*v = got
@@ -278,6 +281,7 @@ func list[V any](k kind[V], noun string, least, most int) kind[[]V] {
 					hint = ", such as [" + show(m.Value) + "]"
 				}
 				d.errorf(n, path, "is %s; use a list of %s%s", describe(m), noun, hint)
+				d.refuse(v)
 				return false
 			}
 			switch count := len(m.Content); {
@@ -287,6 +291,7 @@ func list[V any](k kind[V], noun string, least, most int) kind[[]V] {
 				d.errorf(n, path, "has no %s; list at least %d", noun, least)
 			case count > most:
 				d.errorf(n, path, "has %d %s; use at most %d", count, noun, most)
+				d.refuse(v)
 				return false
 			}
 			// Made at full length first: places are kept by address.

@@ -9,7 +9,8 @@ import (
 // tableLoad is the share of a flow table's entries up to which hardly a connection is refused.
 const tableLoad = 0.6
 
-// warn reports what is accepted and probably not meant. It runs only on a configuration without errors.
+// warn reports what is accepted and probably not meant. It stays silent about
+// values that were refused, and what depends on them.
 func (d *decoder) warn(c *Config) {
 	routed := make(map[string]*Route)
 	for i := range c.Routes {
@@ -19,15 +20,20 @@ func (d *decoder) warn(c *Config) {
 	}
 	for i := range c.BackendServices {
 		s := &c.BackendServices[i]
-		if s.DrainingTimeout == 0 {
+		if s.DrainingTimeout == 0 && !d.refused(&s.DrainingTimeout) {
 			d.warnAt(&s.DrainingTimeout, "0 cuts the connections of a backend when it is removed; use up to 3600 to let them end")
 		}
 		z := &s.ZonalAffinity
+		if d.refused(z) || d.refused(&z.Spillover) {
+			continue
+		}
 		if z.SpilloverRatio > 0 && z.Spillover != SpillCrossZone {
 			d.warnAt(&z.SpilloverRatio, "%s has no effect with %s; use SPILL_CROSS_ZONE or leave it out", z.SpilloverRatio, z.Spillover)
 		}
 		if z.Spillover != SpillDisabled {
-			d.warnZones(c, s)
+			if d.zonesKnown(c, s) {
+				d.warnZones(c, s)
+			}
 			if r := routed[s.Name]; r != nil {
 				d.warnAt(&z.Spillover, "with symmetricHashing of route %s the two directions of a connection may come from different zones and reach different backends; use DISABLED for stateful backends", r.Name)
 			}
@@ -35,6 +41,18 @@ func (d *decoder) warn(c *Config) {
 	}
 	d.warnGroup(c)
 	d.warnFlowTable(c)
+}
+
+// zonesKnown reports whether the zones of a service's backends and clients are all readable.
+func (d *decoder) zonesKnown(c *Config, s *BackendService) bool {
+	known := !d.refused(&c.Zones) && !d.refused(&s.Backends)
+	for i := range s.Backends {
+		known = known && !d.refused(&s.Backends[i]) && !d.refused(&s.Backends[i].Zone)
+	}
+	for i := range c.Zones {
+		known = known && !d.refused(&c.Zones[i]) && !d.refused(&c.Zones[i].Name) && !d.refused(&c.Zones[i].ClientRanges)
+	}
+	return known
 }
 
 // warnZones reports zones in which affinity does something else than its name says, or nothing.
@@ -70,7 +88,7 @@ func (d *decoder) warnZones(c *Config, s *BackendService) {
 	if z.Spillover == SpillStayWithinZone && len(single) > 0 {
 		d.warnAt(&z.Spillover, "STAY_WITHIN_ZONE sends to the only backend of zone %s even while it is unhealthy; add backends there or use SPILL_CROSS_ZONE", some(single))
 	}
-	if z.Spillover == SpillCrossZone && z.SpilloverRatio == 0 && len(many) > 0 {
+	if z.Spillover == SpillCrossZone && z.SpilloverRatio == 0 && !d.refused(&z.SpilloverRatio) && len(many) > 0 {
 		d.warnAt(&z.SpilloverRatio, "with 0 one healthy backend keeps all traffic of zone %s; use a ratio such as 0.5", some(many))
 	}
 	if !clients {
@@ -108,6 +126,9 @@ func (d *decoder) warnGroup(c *Config) {
 
 // warnFlowTable reports a table that the expected connections would fill before they go idle.
 func (d *decoder) warnFlowTable(c *Config) {
+	if d.refused(&c.FlowTable.Entries) {
+		return
+	}
 	var idle time.Duration
 	for _, s := range c.BackendServices {
 		idle = max(idle, s.IdleTimeout)

@@ -36,7 +36,7 @@ func (c *Config) ParseZoneMap(name string, data []byte) ([]ZoneMapEntry, Problem
 	if d.unreadable(data) {
 		return nil, d.problems
 	}
-	zones := knownNames("zone", "zones", c.Zones, func(z *Zone) string { return z.Name })
+	zones := knownNames(d, "zone", "zones", &c.Zones, func(z *Zone) string { return z.Name })
 	lines := make(map[netip.Prefix]int)
 	var entries []ZoneMapEntry
 	for i, line := range strings.Split(string(data), "\n") {
