@@ -53,3 +53,7 @@ func (s State) String() string {
 	}
 	return "invalid"
 }
+
+// Span returns how long t ticks take: the time between two points if t is
+// their difference.
+func (t Tick) Span() time.Duration { return time.Duration(t) * tickLen }

@@ -74,6 +74,10 @@ var reasonNames = [ReasonMalformed]string{
 // malformed maps the parser's verdict to a reason.
 func malformed(p packet.Problem) Reason { return ReasonMalformed + Reason(p) }
 
+// Used reports whether frames can be dropped under the reason: all but the two
+// zero values, "none" and the parser's "ok".
+func (r Reason) Used() bool { return r != ReasonNone && r != ReasonMalformed }
+
 // String returns the reason's label in metrics.
 func (r Reason) String() string {
 	if r < ReasonMalformed {

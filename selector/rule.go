@@ -1,5 +1,7 @@
 package selector
 
+import "net/netip"
+
 // Rule is a forwarding rule or a route in a snapshot: configuration only, shared by all snapshots
 // between two reloads.
 type Rule struct {
@@ -21,4 +23,13 @@ type Rule struct {
 	Name         string
 
 	addr [2]uint64 // the address answered for; zero = none
+}
+
+// Address is the address answered for: the forwarding rule's, or the route's nextHopAddress. It is
+// invalid for a route without one.
+func (r *Rule) Address() netip.Addr {
+	if r.addr == [2]uint64{} {
+		return netip.Addr{}
+	}
+	return netipOf(r.addr)
 }

@@ -41,7 +41,6 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		newDemoCommand(),
 		newRunCommand(),
 		newCheckCommand(),
 		newExplainCommand(),

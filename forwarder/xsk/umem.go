@@ -140,6 +140,9 @@ type UMEMCensus struct {
 	Misuse uint64 // calls of Free that named a chunk the worker did not own
 }
 
+// Total is the number of chunks.
+func (c UMEMCensus) Total() int { return c.Free + c.Worker + c.Fill + c.TX }
+
 // Census counts by the owner bytes. It walks all of them, so it is for tests and
 // status, not for each batch.
 func (u *UMEM) Census() UMEMCensus {

@@ -39,19 +39,20 @@ type Queue struct {
 	Bound    bool   `json:"bound"`
 	Problem  string `json:"problem,omitempty"`
 	Fill     int    `json:"fill"`
+	RX       int    `json:"rx"`
 	TX       int    `json:"tx"`
 	Free     int    `json:"free"`
 	Frames   int    `json:"frames"`
 	Received uint64 `json:"received"`
 
-	Redirected  uint64 `json:"redirected"`
-	NoSocket    uint64 `json:"noSocket"`
-	RXDropped   uint64 `json:"rxDropped"`
-	RXRingFull  uint64 `json:"rxRingFull"`
-	FillEmpty   uint64 `json:"fillEmpty"`
-	TXInvalid   uint64 `json:"txInvalid"`
-	WakeupsSent uint64 `json:"wakeupsSent"`
-	WakeupsSave uint64 `json:"wakeupsSaved"`
+	Redirected   uint64 `json:"redirected"`
+	NoSocket     uint64 `json:"noSocket"`
+	RXDropped    uint64 `json:"rxDropped"`
+	RXRingFull   uint64 `json:"rxRingFull"`
+	FillEmpty    uint64 `json:"fillEmpty"`
+	TXInvalid    uint64 `json:"txInvalid"`
+	WakeupsSent  uint64 `json:"wakeupsSent"`
+	WakeupsSaved uint64 `json:"wakeupsSaved"`
 }
 
 // Rule is one forwarding rule or route.
@@ -162,22 +163,22 @@ type Flow struct {
 // Health is what `appliance health --json` prints.
 type Health struct {
 	Backends   []BackendHealth `json:"backends"`
-	Sources    []struct{}      `json:"sources"`
-	Composites []struct{}      `json:"composites"`
+	Sources    []any           `json:"sources"`
+	Composites []any           `json:"composites"`
 }
 
 // BackendHealth is the probe state of one backend.
 type BackendHealth struct {
-	Backend    string       `json:"backend"`
-	Service    string       `json:"service"`
-	Check      string       `json:"check"`
-	Address    string       `json:"address"`
-	State      string       `json:"state"`
-	Text       string       `json:"text"`
-	LatencyMs  float64      `json:"latencyMs"`
-	InRow      int          `json:"consecutive"`
-	NextSec    float64      `json:"nextSec"`
-	Transition []Transition `json:"transitions,omitempty"`
+	Backend     string       `json:"backend"`
+	Service     string       `json:"service"`
+	Check       string       `json:"check"`
+	Address     string       `json:"address"`
+	State       string       `json:"state"`
+	Text        string       `json:"text"`
+	LatencyMs   float64      `json:"latencyMs"`
+	InRow       int          `json:"consecutive"`
+	NextSec     float64      `json:"nextSec"`
+	Transitions []Transition `json:"transitions,omitempty"`
 }
 
 // Transition is one change of a backend's health.

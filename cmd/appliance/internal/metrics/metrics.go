@@ -131,7 +131,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			counter(fillEmpty, q.FillEmpty, i.Name, n)
 			counter(txInvalid, q.TXInvalid, i.Name, n)
 			counter(wakeups, q.WakeupsSent, i.Name, n, "sent")
-			counter(wakeups, q.WakeupsSave, i.Name, n, "saved")
+			counter(wakeups, q.WakeupsSaved, i.Name, n, "saved")
 		}
 	}
 	for _, p := range s.Pairs {

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"zonehop/bench/lab"
+	"zonehop/cmd/appliance/internal/admin"
+)
+
+// TestMain runs the test binary as the appliance itself when asked to, so that
+// end-to-end tests start the real program, built as the tests were (with the
+// race detector, for example).
+func TestMain(m *testing.M) {
+	if os.Getenv(asAppliance) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+const asAppliance = "ZONEHOP_TEST_AS_APPLIANCE"
+
+// needLab skips a test that cannot build namespaces, or fails it where
+// end-to-end tests are required.
+func needLab(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return
+	}
+	if os.Getenv("ZONEHOP_E2E") == "required" {
+		t.Fatal("end-to-end tests need root, and ZONEHOP_E2E=required forbids to skip them")
+	}
+	t.Skip("end-to-end tests need root: network namespaces and AF_XDP sockets")
+}
+
+// network is a lab with appliances in it.
+type network struct {
+	*testing.T
+	*lab.Lab
+	ctx context.Context
+}
+
+func newNetwork(t *testing.T, o lab.Options) *network {
+	t.Helper()
+	needLab(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	t.Cleanup(cancel)
+	l, err := lab.Build(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &network{T: t, Lab: l, ctx: ctx}
+	t.Cleanup(func() {
+		if t.Failed() {
+			if files, err := l.SaveCaptures(); err == nil && len(files) > 0 {
+				t.Log("captures:", files)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// device is a running appliance.
+type device struct {
+	*admin.Client
+	net     *network
+	process *lab.Process
+	file    string // configuration
+	socket  string
+}
+
+// testConfig reads a configuration of testdata, with replacements (old, new, …).
+func testConfig(t *testing.T, name string, replace ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := string(b)
+	for i := 0; i < len(replace); i += 2 {
+		if !strings.Contains(s, replace[i]) {
+			t.Fatalf("testdata/%s does not contain %q", name, replace[i])
+		}
+		s = strings.ReplaceAll(s, replace[i], replace[i+1])
+	}
+	return s
+}
+
+// start runs an appliance in the lab's appliance node and waits until every
+// queue is bound and every backend has a verdict.
+func (n *network) start(yaml string) *device {
+	n.Helper()
+	return n.startAt(n.Appliance().Name(), yaml)
+}
+
+func (n *network) startAt(node, yaml string) *device {
+	n.Helper()
+	d := &device{net: n, file: filepath.Join(n.Dir(), node+".yaml"), socket: filepath.Join(n.Dir(), node+".sock")}
+	d.Client = admin.NewClient(d.socket)
+	d.write(yaml)
+	d.run()
+	d.ready()
+	return d
+}
+
+func (d *device) write(yaml string) {
+	d.net.Helper()
+	yaml += fmt.Sprintf("\nadmin: {socket: %s}\nlogging: {level: debug, format: console}\n", d.socket)
+	if err := os.WriteFile(d.file, []byte(yaml), 0o644); err != nil {
+		d.net.Fatal(err)
+	}
+}
+
+func (d *device) run() {
+	d.net.Helper()
+	cmd := exec.Command(os.Args[0], "run", "--config", d.file)
+	cmd.Env = append(os.Environ(), asAppliance+"=1")
+	p, err := d.net.Start(strings.TrimSuffix(filepath.Base(d.file), ".yaml"), cmd)
+	if err != nil {
+		d.net.Fatal(err)
+	}
+	d.process = p
+	d.net.Cleanup(func() {
+		if d.net.Failed() {
+			d.net.Logf("appliance log:\n%s", tail(p.Output(), 12000))
+		}
+	})
+}
+
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }
+
+// ready waits until everything that is configured works.
+func (d *device) ready() {
+	d.net.Helper()
+	d.wait("the appliance to be ready", 15*time.Second, func() error {
+		s, err := d.Status()
+		if err != nil {
+			return err
+		}
+		for _, i := range s.Interfaces {
+			if !i.Up || i.Problem != "" || len(i.Queues) == 0 {
+				return fmt.Errorf("interface %s: up %v, %d queues, problem %q", i.Name, i.Up, len(i.Queues), i.Problem)
+			}
+			for _, q := range i.Queues {
+				if !q.Bound {
+					return fmt.Errorf("queue %d of %s: %s", q.Queue, i.Name, q.Problem)
+				}
+			}
+		}
+		for _, r := range s.Rules {
+			if r.Kind == "forwardingRule" && !r.Announced {
+				return fmt.Errorf("rule %s is not announced: %s", r.Name, r.Problem)
+			}
+		}
+		list, err := d.Backends()
+		if err != nil {
+			return err
+		}
+		for _, b := range list {
+			if b.Health == "UNKNOWN" || !b.Deliverable {
+				return fmt.Errorf("backend %s %s: %s, deliverable %v %s", b.Name, b.Address, b.Health, b.Deliverable, b.Reason)
+			}
+		}
+		return nil
+	})
+}
+
+// wait polls until cond returns nil.
+func (d *device) wait(what string, within time.Duration, cond func() error) {
+	d.net.Helper()
+	err := lab.Wait(d.net.ctx, what, within, func() (bool, error) {
+		select {
+		case <-d.process.Done():
+			return true, nil
+		default:
+		}
+		err := cond()
+		return err == nil, err
+	})
+	if err != nil {
+		d.net.Fatalf("%v", err)
+	}
+	select {
+	case <-d.process.Done():
+		d.net.Fatalf("the appliance ended while waiting for %s", what)
+	default:
+	}
+}
+
+// stop ends the appliance with SIGTERM and checks that it stops cleanly.
+func (d *device) stop() {
+	d.net.Helper()
+	if err := d.process.Signal(unix.SIGTERM); err != nil {
+		d.net.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(d.net.ctx, 10*time.Second)
+	defer cancel()
+	if status, err := d.process.Wait(ctx); status != 0 || err != nil {
+		d.net.Fatalf("the appliance ended with status %d: %v", status, err)
+	}
+}
+
+// balanced waits until the accounting adds up, which it must whenever the
+// workers are quiet.
+func (d *device) balanced() admin.Status {
+	d.net.Helper()
+	var s admin.Status
+	d.wait("the accounting to add up", 5*time.Second, func() (err error) {
+		if s, err = d.Status(); err == nil && !s.Accounting.Balanced {
+			text, _ := json.Marshal(s.Accounting)
+			err = fmt.Errorf("%s: %s", s.Accounting.Imbalance, text)
+		}
+		return err
+	})
+	return s
+}
+
+// shares counts which backend answers n HTTP requests.
+func (n *network) shares(client string, to netip.AddrPort, requests int) map[string]int {
+	n.Helper()
+	got := make(map[string]int)
+	for range requests {
+		r, err := n.Client(client).Get(n.ctx, to, "/")
+		if err != nil {
+			n.Fatal(err)
+		}
+		got[r.Backend]++
+	}
+	return got
+}
+
+var (
+	vip4 = netip.AddrPortFrom(lab.VIPv4, lab.HTTPPort)
+	vip6 = netip.AddrPortFrom(lab.VIPv6, lab.HTTPPort)
+	far4 = netip.MustParseAddrPort("192.168.7.7:80")
+	far6 = netip.MustParseAddrPort("[2001:db8:192::7]:80")
+)
+
+// TestPacketGoesThrough is the thinnest path: HTTP to a virtual address and
+// through a route, IPv4 and IPv6, with accounts that add up.
+func TestPacketGoesThrough(t *testing.T) {
+	n := newNetwork(t, lab.Options{})
+	d := n.start(testConfig(t, "two-zones.yaml"))
+	for _, to := range []netip.AddrPort{vip4, vip6, far4, far6} {
+		got := n.shares("client-b", to, 20)
+		t.Logf("%s: %v", to, got)
+		for name := range got {
+			if to == vip4 || to == vip6 {
+				if !strings.HasPrefix(name, "web-b") {
+					t.Errorf("%s: answered by %s, want a backend of the client's zone", to, name)
+				}
+			} else if !strings.HasPrefix(name, "fw-") {
+				t.Errorf("%s: answered by %s, want a firewall", to, name)
+			}
+		}
+	}
+	s := d.balanced()
+	if s.Accounting.Forwarded == 0 {
+		t.Error("nothing was forwarded")
+	}
+	d.stop()
+}

@@ -1,0 +1,255 @@
+package appliance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"zonehop/cmd/appliance/internal/admin"
+	"zonehop/cmd/appliance/internal/metrics"
+	"zonehop/config"
+	"zonehop/conntrack"
+	"zonehop/forwarder"
+	"zonehop/forwarder/neigh"
+	"zonehop/probe"
+	"zonehop/selector"
+)
+
+// readyAfter is how long rules wait for first verdicts before their addresses
+// are answered for anyway.
+const readyAfter = 3 * time.Second
+
+// Appliance is a running appliance. Make one with New, then Run it once.
+type Appliance struct {
+	path    string // of the configuration file
+	version string
+	log     *zap.Logger
+	started time.Time
+	clock   func() int64
+
+	table      *conntrack.Table
+	builder    *selector.Builder
+	supervisor *forwarder.Supervisor
+	watcher    *neigh.Watcher
+	groups     *neigh.Groups
+	pool       *probe.Pool
+	events     *metrics.Events
+	announcer  *announcer
+
+	config  atomic.Pointer[config.Config]
+	members atomic.Pointer[map[probe.Key][]probed]
+	view    atomic.Pointer[neigh.View]
+
+	mu        sync.Mutex // serialises publish, reload and operator changes
+	taken     forwarder.Classification
+	zoneMap   zoneMapFile
+	conflicts map[string]time.Time // last logged, by address
+}
+
+// New builds an appliance from a validated configuration. It opens netlink
+// sockets and allocates the flow table, but touches no interface before Run.
+func New(path string, c *config.Config, version string, log *zap.Logger) (*Appliance, error) {
+	a := &Appliance{
+		path: path, version: version, log: log, started: time.Now(), clock: bootClock(),
+		events: metrics.NewEvents(), conflicts: make(map[string]time.Time),
+	}
+	a.config.Store(c)
+	a.view.Store(&neigh.View{})
+	zoneMap, err := a.zoneMap.load(c)
+	if err != nil {
+		return nil, err
+	}
+	options, err := SelectorOptions(c, zoneMap)
+	if err != nil {
+		return nil, err
+	}
+	if a.builder, err = selector.New(options, a.clock()); err != nil {
+		return nil, fmt.Errorf("build snapshot: %w", err)
+	}
+	if a.table, err = conntrack.New(conntrack.Options{
+		Lines: c.FlowTable.Entries, HalfOpenShare: c.FlowTable.HalfOpenShare.Float64(),
+		HalfOpen: c.FlowTable.TCPHalfOpen, Closing: c.FlowTable.TCPClosing,
+	}); err != nil {
+		return nil, fmt.Errorf("allocate flow table: %w", err)
+	}
+	a.setIdleTimeouts()
+	names := make([]string, len(c.Interfaces))
+	for i := range c.Interfaces {
+		names[i] = c.Interfaces[i].Name
+	}
+	if a.watcher, err = neigh.New(neigh.Options{Interfaces: names}); err != nil {
+		return nil, errors.Join(fmt.Errorf("follow links and neighbours: %w", err), a.table.Close())
+	}
+	a.watcher.SetTargets(backendAddresses(c))
+	if a.groups, err = neigh.NewGroups(0); err != nil {
+		a.watcher.Close()
+		return nil, errors.Join(fmt.Errorf("join multicast groups: %w", err), a.table.Close())
+	}
+	if a.pool, err = probe.New(probe.Options{
+		OnTransitions: a.onTransitions, OnOutage: a.onOutage,
+		Observe: func(o probe.Observation) { a.events.ProbeSeconds.Observe(o.Result.Latency.Seconds()) },
+	}); err != nil {
+		a.watcher.Close()
+		a.groups.Close()
+		return nil, errors.Join(fmt.Errorf("start probes: %w", err), a.table.Close())
+	}
+	targets, members := probeTargets(c)
+	a.members.Store(&members)
+	if err := a.pool.Update(targets); err != nil {
+		return nil, fmt.Errorf("start probes: %w", err)
+	}
+	interfaces := interfaceConfigs(c)
+	a.supervisor = forwarder.NewSupervisor(forwarder.SupervisorOptions{
+		Shared: &forwarder.Shared{
+			Table: a.table, Snapshot: a.builder.Current, Clock: a.clock,
+			Batch: c.Tuning.Batch, Frame: c.Tuning.FrameSize, Route: &forwarder.Routing{},
+		},
+		Interfaces: interfaces,
+		CPU:        func(worker int) int { return cpuOf(c, worker, a.workers(), runtime.NumCPU()) },
+		Event:      a.onForwarderEvent,
+	})
+	a.announcer = newAnnouncer(a.supervisor)
+	return a, nil
+}
+
+// workers is how many workers the interfaces' queues call for.
+func (a *Appliance) workers() int {
+	n := 1
+	for i, c := range a.config.Load().Interfaces {
+		for _, q := range c.Queues {
+			n = max(n, q+1)
+		}
+		if v := a.view.Load(); c.Queues == nil && i < len(v.Links) {
+			n = max(n, v.Links[i].RXQueues)
+		}
+	}
+	return n
+}
+
+// Run is the appliance. It returns after ctx is done and everything is closed
+// again: first the interfaces are given back to the kernel, then the workers
+// send what they hold, then sockets, probes and the control interface end.
+func (a *Appliance) Run(ctx context.Context) error {
+	c := a.config.Load()
+	adminSocket, err := admin.Listen(c.Admin.Socket)
+	if err != nil {
+		return err
+	}
+	var metricsSocket net.Listener
+	if c.Admin.MetricsListen != "" {
+		if metricsSocket, err = net.Listen("tcp", c.Admin.MetricsListen); err != nil {
+			return errors.Join(fmt.Errorf("listen for metrics: %w; set admin.metricsListen to another address, or to \"\" for none", err), adminSocket.Close())
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// What outlives the forwarding side: it may still be asked and fed while
+	// that is shut down.
+	rest, stopRest := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopRest()
+	var group, forwarding sync.WaitGroup
+	errs := make(chan error, 16)
+	run := func(g *sync.WaitGroup, what string, fn func() error) {
+		g.Go(func() {
+			if err := fn(); err != nil {
+				errs <- fmt.Errorf("%s: %w", what, err)
+			}
+		})
+	}
+	run(&forwarding, "forward", func() error { return a.supervisor.Run(ctx) })
+	run(&group, "follow links and neighbours", func() error { return a.watcher.Run(rest, a.onView) })
+	run(&group, "probe", func() error { return a.pool.Run(rest) })
+	run(&group, "age flows", func() error { a.sweep(rest); return nil })
+	run(&group, "announce", func() error { a.announcer.run(rest); return nil })
+	run(&group, "keep time", func() error { a.keepTime(rest); return nil })
+	run(&group, "control", func() error { return admin.Serve(rest, adminSocket, a) })
+	if metricsSocket != nil {
+		registry := metrics.Registry(a, a.events)
+		run(&group, "metrics", func() error { return metrics.Serve(rest, metricsSocket, registry) })
+	}
+	a.publish("start")
+
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-errs:
+		cancel()
+	}
+	forwarding.Wait()
+	a.logTotals()
+	stopRest()
+	group.Wait()
+	a.groups.Close()
+	failure = errors.Join(failure, a.table.Close())
+	close(errs)
+	for err := range errs {
+		failure = errors.Join(failure, err)
+	}
+	return failure
+}
+
+// bootClock returns a clock in nanoseconds since boot. It reads the monotonic
+// clock, which costs no system call, from a start in CLOCK_BOOTTIME.
+func bootClock() func() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic("appliance: CLOCK_BOOTTIME exists since Linux 2.6.39: " + err.Error())
+	}
+	boot, start := ts.Nano(), time.Now()
+	return func() int64 { return boot + int64(time.Since(start)) }
+}
+
+// setIdleTimeouts tells the flow table how long each service's flows may idle.
+func (a *Appliance) setIdleTimeouts() {
+	for _, s := range a.builder.Current().Services {
+		a.table.SetIdle(s.ID, s.IdleTimeout)
+	}
+}
+
+// sweep frees expired entries, the whole table every six seconds or so.
+func (a *Appliance) sweep(ctx context.Context) {
+	w := a.table.NewWriter()
+	defer w.Close()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	lines := max(a.table.Lines()/64, 1024)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			w.Sweep(conntrack.TickOf(a.clock()), lines)
+		}
+	}
+}
+
+// keepTime does what is due by the clock: readiness, ends of drains, the zone
+// map file, the log of address conflicts.
+func (a *Appliance) keepTime(ctx context.Context) {
+	ready := time.After(readyAfter)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ready:
+			a.builder.SetReady("")
+			a.publish("ready")
+		case <-tick.C:
+			if at, ok := a.builder.NextExpiry(); ok && at < a.clock() {
+				a.publish("drain ended")
+			}
+			a.checkZoneMap()
+			a.logConflicts()
+		}
+	}
+}

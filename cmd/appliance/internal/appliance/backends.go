@@ -1,0 +1,283 @@
+package appliance
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"zonehop/cmd/appliance/internal/admin"
+	"zonehop/conntrack"
+	"zonehop/forwarder/packet"
+	"zonehop/probe"
+	"zonehop/selector"
+)
+
+// Backends implements admin.Appliance. A backend with two addresses has one
+// line for each.
+func (a *Appliance) Backends() []admin.Backend {
+	snap := a.builder.Current()
+	view := a.view.Load()
+	flows := make(map[selector.Ref]int)
+	for e := range a.flows() {
+		flows[selector.Ref(e.Backend)]++
+	}
+	type volume struct{ packets, bytes uint64 }
+	sent := make(map[[2]string]volume) // by service and backend
+	services := make(map[string]string)
+	for i := range snap.Rules {
+		services[snap.Rules[i].Name] = snap.Rules[i].Service.Name
+	}
+	for l, n := range a.supervisor.Totals().Pairs {
+		k := [2]string{services[l.Rule], l.Backend}
+		v := sent[k]
+		sent[k] = volume{v.packets + n.Packets, v.bytes + n.Bytes}
+	}
+	names := make(map[uint16]string)
+	for _, s := range snap.Services {
+		names[s.ID] = s.Name
+	}
+	out := []admin.Backend{}
+	for i := range snap.Backends {
+		b := &snap.Backends[i]
+		if b.Ref == 0 {
+			continue
+		}
+		for f := range b.Flags {
+			flags := b.Flags[f]
+			if flags&selector.FlagPresent == 0 {
+				continue
+			}
+			addr := packet.Netip(b.Addr[f])
+			row := admin.Backend{
+				Name: b.Name, Service: names[b.Service], Zone: zoneName(snap, b.Zone), Address: addr.String(),
+				Failover: flags&selector.FlagFailover != 0, Weight: int(b.Weight),
+				Health:      probe.State(b.Health(selector.Family(f))).String(),
+				Deliverable: b.Delivery[f].State == selector.Deliverable,
+				Drain:       flags&selector.FlagDrained != 0, Removed: flags&selector.FlagRemoved != 0,
+				Flows: flows[b.Ref], Packets: sent[[2]string{names[b.Service], b.Name}].packets, Bytes: sent[[2]string{names[b.Service], b.Name}].bytes,
+			}
+			if !row.Deliverable {
+				row.Reason = b.Delivery[f].State.String()
+				if t := view.Targets[addr]; t.Reason != "" {
+					row.Reason += ": " + t.Reason
+				}
+			}
+			out = append(out, row)
+		}
+	}
+	return out
+}
+
+func zoneName(snap *selector.Snapshot, zone uint16) string {
+	if zone == 0 {
+		return ""
+	}
+	return snap.Zones[zone-1]
+}
+
+// flows iterates over the flow table.
+func (a *Appliance) flows() func(func(conntrack.Entry) bool) {
+	return func(yield func(conntrack.Entry) bool) { a.table.All(conntrack.TickOf(a.clock()), yield) }
+}
+
+// Flows implements admin.Appliance.
+func (a *Appliance) Flows(filter admin.FlowFilter) []admin.Flow {
+	snap := a.builder.Current()
+	now := conntrack.TickOf(a.clock())
+	out := []admin.Flow{}
+	for e := range a.flows() {
+		f := describe(snap, &e, now)
+		if !matches(filter.Client, f.Client) || !matches(filter.Backend, f.Backend) || !matches(filter.Rule, f.Rule) || !matches(filter.State, f.State) {
+			continue
+		}
+		out = append(out, f)
+		if filter.Limit > 0 && len(out) == filter.Limit {
+			break
+		}
+	}
+	return out
+}
+
+func matches(want, have string) bool { return want == "" || want == have }
+
+// describe turns a flow table entry into the terms of the configuration. The
+// table knows the service; the rule is the one of that service that the
+// destination belongs to.
+func describe(snap *selector.Snapshot, e *conntrack.Entry, now conntrack.Tick) admin.Flow {
+	f := admin.Flow{
+		State: e.State.String(), AgeSec: seconds(now - e.Created), IdleSec: seconds(now - e.LastSeen),
+		Packets: e.Packets, Bytes: e.Bytes, Client: packet.Netip(e.Src).String(),
+	}
+	if b := snap.Backend(selector.Ref(e.Backend)); b != nil {
+		f.Backend = b.Name
+	}
+	switch e.Key.Kind() {
+	case conntrack.KeyConnection:
+		f.Ports = fmt.Sprintf("%d→%d", e.SrcPort(), e.DstPort())
+		fallthrough
+	case conntrack.Key3:
+		f.Protocol = protocolName(e.Proto())
+		fallthrough
+	case conntrack.Key2:
+		f.Destination = packet.Netip(e.Dst).String()
+	}
+	if f.Protocol == "" {
+		f.Protocol = "any"
+	}
+	for i := range snap.Rules {
+		r := &snap.Rules[i]
+		if r.Service.ID == e.Service() && takes(snap, r, e) {
+			f.Rule = r.Name
+			break
+		}
+	}
+	return f
+}
+
+// takes reports whether a rule is the one that made a flow table entry. Of a
+// symmetric route either end may be the destination.
+func takes(snap *selector.Snapshot, r *selector.Rule, e *conntrack.Entry) bool {
+	if e.Key.Kind() == conntrack.Key1 {
+		return true // the key has no destination: any rule of the service
+	}
+	if v := snap.VIP(e.Dst); v != nil {
+		return v.Rule(e.Proto(), e.DstPort(), e.Key.Kind() == conntrack.KeyConnection) == r
+	}
+	for port := range snap.Ports {
+		if snap.Route(e.Src, e.Dst, e.Proto(), port) == r || r.Symmetric && snap.Route(e.Dst, e.Src, e.Proto(), port) == r {
+			return true
+		}
+	}
+	return false
+}
+
+func seconds(t conntrack.Tick) float64 { return t.Span().Seconds() }
+
+func protocolName(p uint8) string {
+	switch p {
+	case packet.ProtoTCP:
+		return "tcp"
+	case packet.ProtoUDP:
+		return "udp"
+	case packet.ProtoICMP:
+		return "icmp"
+	case packet.ProtoICMPv6:
+		return "icmpv6"
+	case packet.ProtoSCTP:
+		return "sctp"
+	}
+	return fmt.Sprint(p)
+}
+
+// Health implements admin.Appliance.
+func (a *Appliance) Health() admin.Health {
+	h := admin.Health{Backends: []admin.BackendHealth{}, Sources: []any{}, Composites: []any{}}
+	members := *a.members.Load()
+	now := time.Now()
+	for _, st := range a.pool.States() {
+		var transitions []admin.Transition
+		for _, t := range a.pool.History(st.Target.Key) {
+			transitions = append(transitions, admin.Transition{
+				At: t.At.Format(time.RFC3339Nano), From: t.From.String(), To: t.To.String(), Text: t.Cause,
+			})
+		}
+		for _, m := range members[st.Target.Key] {
+			h.Backends = append(h.Backends, admin.BackendHealth{
+				Backend: m.backend, Service: m.service, Check: st.Target.Key.Check, Address: st.Target.Addr.String(),
+				State: st.State.String(), Text: st.Last.Text, LatencyMs: float64(st.Last.Latency.Microseconds()) / 1000,
+				InRow: max(st.Successes, st.Failures), NextSec: max(st.Next.Sub(now).Seconds(), 0), Transitions: transitions,
+			})
+		}
+	}
+	return h
+}
+
+// SetDrain implements admin.Appliance.
+func (a *Appliance) SetDrain(backend string, on bool) error {
+	name := backend
+	if service, rest, ok := strings.Cut(backend, "/"); ok && a.hasService(service) {
+		if _, err := netip.ParseAddr(rest); err != nil {
+			name = rest
+		}
+	}
+	if a.builder.SetDrain(name, on) == 0 {
+		return fmt.Errorf("backend %q: %w; see appliance backends", backend, admin.ErrNotFound)
+	}
+	a.publish("drain")
+	return nil
+}
+
+func (a *Appliance) hasService(name string) bool {
+	for _, s := range a.builder.Current().Services {
+		if s.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// SetAnnounce implements admin.Appliance.
+func (a *Appliance) SetAnnounce(rule string, on bool) error {
+	if a.builder.SetAnnounce(rule, on) == 0 {
+		if rule == "" {
+			return fmt.Errorf("no rule or route has announce: STANDBY: %w", admin.ErrNotFound)
+		}
+		return fmt.Errorf("rule or route %q with announce: STANDBY: %w; see appliance status", rule, admin.ErrNotFound)
+	}
+	a.publish("announce")
+	return nil
+}
+
+// Explain implements admin.Appliance.
+func (a *Appliance) Explain(q admin.ExplainRequest) (admin.Explanation, error) {
+	snap := a.builder.Current()
+	tuple, err := ParseTuple(q.Tuple)
+	if err != nil {
+		return admin.Explanation{}, err
+	}
+	r := snap.Rule(q.Rule)
+	if r == nil {
+		return admin.Explanation{}, fmt.Errorf("rule or route %q: %w; see appliance status", q.Rule, admin.ErrNotFound)
+	}
+	if !r.Route && tuple.Dst == ([2]uint64{}) {
+		tuple.Dst = packet.Addr(r.Address())
+	}
+	e, err := snap.Explain(q.Rule, tuple)
+	if err != nil {
+		return admin.Explanation{}, err
+	}
+	out := admin.Explanation{Explanation: e}
+	src, dst, sport, dport, proto, kind := r.TrackingKey(&tuple)
+	key := conntrack.Key{Src: src, Dst: dst, Meta: conntrack.MakeMeta(sport, dport, proto, conntrack.Kind(kind-selector.Shape5), r.Service.ID)}
+	now := conntrack.TickOf(a.clock())
+	for e := range a.flows() {
+		if e.Key == key {
+			f := describe(snap, &e, now)
+			out.Tracked = &f
+			break
+		}
+	}
+	return out, nil
+}
+
+// ParseTuple turns the text form of a tuple into the selector's. A destination
+// left out stays zero.
+func ParseTuple(t admin.Tuple) (selector.Tuple, error) {
+	out := selector.Tuple{SrcPort: t.SrcPort, DstPort: t.DstPort, Proto: t.Protocol}
+	out.HasPorts = t.Protocol == packet.ProtoTCP || t.Protocol == packet.ProtoUDP || t.Protocol == packet.ProtoSCTP
+	client, err := netip.ParseAddr(t.Client)
+	if err != nil {
+		return out, fmt.Errorf("client %q is not an IP address", t.Client)
+	}
+	out.Src = packet.Addr(client)
+	if t.Dst == "" {
+		return out, nil
+	}
+	dst, err := netip.ParseAddr(t.Dst)
+	if err != nil {
+		return out, fmt.Errorf("destination %q is not an IP address", t.Dst)
+	}
+	out.Dst = packet.Addr(dst)
+	return out, nil
+}

@@ -1,0 +1,243 @@
+package appliance
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"zonehop/forwarder"
+	"zonehop/forwarder/neigh"
+	"zonehop/forwarder/packet"
+	"zonehop/probe"
+	"zonehop/selector"
+)
+
+// publish makes everything recorded in the builder the snapshot in force, and
+// brings the classifier, multicast memberships and announcements in line.
+func (a *Appliance) publish(why string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.publishLocked(why)
+}
+
+func (a *Appliance) publishLocked(why string) {
+	before := a.builder.Current()
+	snap := a.builder.Publish(a.clock())
+	if snap == before {
+		return
+	}
+	a.events.PublishSeconds.Observe(snap.Took.Seconds())
+	a.log.Debug("snapshot published", zap.Uint64("generation", snap.Generation), zap.Duration("took", snap.Took), zap.String("because", why))
+
+	take := classification(snap, a.view.Load().Own)
+	fresh := newlyAnswered(a.taken.Answers, take.Answers)
+	a.taken = take
+	a.supervisor.SetClassification(take)
+	a.joinGroups(snap, take)
+	a.announcer.announce(snap, fresh)
+}
+
+// classification lists what a snapshot takes from the kernel.
+func classification(snap *selector.Snapshot, own []netip.Addr) forwarder.Classification {
+	c := forwarder.Classification{Own: own, Routes: snap.DestRanges, Answers: make([][]netip.Addr, len(snap.Ports))}
+	for _, v := range snap.VIPs {
+		c.Rules = append(c.Rules, packet.Netip(v.Addr))
+	}
+	for _, list := range [][]*selector.VIP{snap.VIPs, snap.NextHops} {
+		for _, v := range list {
+			addr := packet.Netip(v.Addr)
+			for i := range snap.Ports {
+				if snap.Answers(v.Addr, i) && !slices.Contains(c.Answers[i], addr) {
+					c.Answers[i] = append(c.Answers[i], addr)
+				}
+			}
+		}
+	}
+	return c
+}
+
+// newlyAnswered lists, by port, the addresses that are answered for now and
+// were not before.
+func newlyAnswered(before, now [][]netip.Addr) [][]netip.Addr {
+	fresh := make([][]netip.Addr, len(now))
+	for i := range now {
+		for _, addr := range now[i] {
+			if i >= len(before) || !slices.Contains(before[i], addr) {
+				fresh[i] = append(fresh[i], addr)
+			}
+		}
+	}
+	return fresh
+}
+
+// joinGroups joins the solicited-node groups of the IPv6 addresses answered
+// for. Without it nobody's solicitation arrives from behind a snooping switch.
+func (a *Appliance) joinGroups(snap *selector.Snapshot, take forwarder.Classification) {
+	want := make(map[int][]netip.Addr)
+	for i, p := range snap.Ports {
+		if p.Index != 0 {
+			want[p.Index] = take.Answers[i]
+		}
+	}
+	if err := a.groups.Update(want); err != nil {
+		a.log.Warn("cannot join a solicited-node group: IPv6 clients may not find an address", zap.Error(err))
+	}
+}
+
+// onView takes what the kernel knows of links and neighbours into the snapshot.
+func (a *Appliance) onView(v neigh.View) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	old := a.view.Swap(&v)
+	ports := make([]selector.Port, len(v.Links))
+	links := make([]forwarder.Link, len(v.Links))
+	slot := make(map[int]int) // interface index to port
+	for i, l := range v.Links {
+		ports[i] = selector.Port{Name: l.Name, Index: l.Index, MAC: l.MAC, Addrs: l.Addrs, MTU: l.MTU, Up: l.Up}
+		links[i] = forwarder.Link{Index: l.Index, Up: l.Up, MAC: l.MAC, Queues: l.RXQueues, MTU: l.MTU}
+		if l.Present() {
+			slot[l.Index] = i
+		}
+		if i < len(old.Links) && old.Links[i].Up != l.Up || i >= len(old.Links) && !l.Up {
+			a.logLink(l)
+		}
+	}
+	a.builder.SetPorts(ports)
+	a.supervisor.SetLinks(links)
+	for addr, t := range v.Targets {
+		a.builder.SetDelivery(addr, deliveryOf(t, v.Links, slot))
+		if was, known := old.Targets[addr]; !known || was.State != t.State {
+			a.logTarget(addr, t)
+		}
+	}
+	a.publishLocked("links or neighbours changed")
+}
+
+// deliveryOf is how a frame reaches a target: layer 2, the target's MAC and
+// the outgoing interface's own.
+func deliveryOf(t neigh.Target, links []neigh.Link, slot map[int]int) selector.Delivery {
+	d := selector.Delivery{Port: -1}
+	switch t.State {
+	case neigh.Deliverable:
+		port, known := slot[t.Interface]
+		if !known {
+			d.State = selector.NoRoute
+			return d
+		}
+		d.State, d.Port, d.Len = selector.Deliverable, int16(port), 12
+		copy(d.Header[:6], t.MAC[:])
+		copy(d.Header[6:12], links[port].MAC[:])
+	case neigh.NoNeighbour:
+		d.State = selector.NoNeighbour
+	case neigh.NotOnLink:
+		d.State = selector.NotOnLink
+	default:
+		d.State = selector.NoRoute
+	}
+	return d
+}
+
+func (a *Appliance) logLink(l neigh.Link) {
+	switch {
+	case !l.Present():
+		a.log.Warn("interface is absent; it is used as soon as it appears", zap.String("interface", l.Name))
+	case !l.AdminUp:
+		a.log.Warn("interface is down; bring it up with: ip link set "+l.Name+" up", zap.String("interface", l.Name))
+	case !l.Carrier:
+		a.log.Warn("interface has no carrier", zap.String("interface", l.Name))
+	default:
+		a.log.Info("interface is up", zap.String("interface", l.Name))
+	}
+}
+
+func (a *Appliance) logTarget(addr netip.Addr, t neigh.Target) {
+	if t.State == neigh.Deliverable {
+		a.log.Info("backend address is deliverable", zap.Stringer("address", addr), zap.String("mac", macString(t.MAC)))
+		return
+	}
+	a.log.Warn("backend address is not deliverable", zap.Stringer("address", addr), zap.Stringer("state", t.State), zap.String("reason", t.Reason))
+}
+
+// onTransitions takes verdicts into the snapshot: one publish for all that the
+// pool gathered.
+func (a *Appliance) onTransitions(list []probe.Transition) {
+	members := *a.members.Load()
+	for _, t := range list {
+		for _, m := range members[t.Key] {
+			a.builder.SetHealth(m.service, m.backend, m.family, selector.Health(t.To))
+			a.log.Info("backend health changed",
+				zap.String("service", m.service), zap.String("backend", m.backend),
+				zap.Stringer("address", t.Key.Backend), zap.String("check", t.Key.Check),
+				zap.Stringer("healthState", t.To), zap.Stringer("previousHealthState", t.From),
+				zap.String("cause", t.Cause), zap.Duration("latency", t.Latency))
+		}
+	}
+	a.publish("health changed")
+}
+
+func (a *Appliance) onOutage(o probe.Outage) {
+	a.log.Error("all healthy backends turned unhealthy together: this host's own network may be the cause; last-resort rules keep traffic flowing",
+		zap.Int("failed", o.Failed), zap.Int("probed", o.Targets), zap.Duration("within", o.Window))
+}
+
+// onForwarderEvent logs what the supervisor did.
+func (a *Appliance) onForwarderEvent(e forwarder.Event) {
+	fields := []zap.Field{zap.String("interface", e.Interface)}
+	if e.Queue >= 0 {
+		fields = append(fields, zap.Int("queue", e.Queue))
+	}
+	if e.Detail != "" {
+		fields = append(fields, zap.String("detail", e.Detail))
+	}
+	switch e.Kind {
+	case forwarder.EventAttached:
+		a.log.Info("interface attached", fields...)
+	case forwarder.EventBound:
+		a.log.Info("queue bound", fields...)
+		a.announcer.again()
+	case forwarder.EventRecovered:
+		a.log.Info("recovered", fields...)
+		a.announcer.again()
+	case forwarder.EventDetached:
+		a.log.Warn("interface detached", fields...)
+	case forwarder.EventStalled:
+		a.log.Warn("queue stands still and is bound anew", fields...)
+	case forwarder.EventRefused:
+		a.log.Error("the kernel refused; trying again while everything else goes on", append(fields, zap.Error(e.Err))...)
+	}
+}
+
+// logConflicts tells of other hosts that claim an address answered for here,
+// once a minute for each.
+func (a *Appliance) logConflicts() {
+	for _, c := range a.supervisor.Conflicts() {
+		addr := packet.Netip(c.Addr).String()
+		if time.Duration(a.clock()-c.At) > 2*time.Second {
+			continue
+		}
+		if last, ok := a.conflicts[addr]; ok && time.Since(last) < time.Minute {
+			continue
+		}
+		a.conflicts[addr] = time.Now()
+		a.log.Error("another host claims an address of a forwarding rule or route: find it, or two machines will share its traffic",
+			zap.String("address", addr), zap.String("mac", macWord(c.MAC)))
+	}
+}
+
+// logTotals leaves the final accounts in the log.
+func (a *Appliance) logTotals() {
+	acc := a.accounting()
+	a.log.Info("stopped forwarding", zap.Uint64("received", acc.Received), zap.Uint64("forwarded", acc.Forwarded),
+		zap.Any("dropped", acc.Dropped), zap.Uint64("abandoned", acc.Abandoned), zap.Bool("balanced", acc.Balanced))
+}
+
+func macString(m [6]byte) string {
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
+}
+
+func macWord(m uint64) string {
+	return macString([6]byte{byte(m >> 40), byte(m >> 32), byte(m >> 24), byte(m >> 16), byte(m >> 8), byte(m)})
+}
