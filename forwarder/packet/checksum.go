@@ -50,6 +50,12 @@ func updateChecksum(checksum, old, new uint16) uint16 {
 	return ^uint16(sum)
 }
 
+// sumIPv4 is the sum over a header without options.
+func sumIPv4(h *[ipv4Len]byte) uint64 {
+	sum := addCarry(binary.BigEndian.Uint64(h[0:8]), binary.BigEndian.Uint64(h[8:16]))
+	return addCarry(sum, uint64(binary.BigEndian.Uint32(h[16:20])))
+}
+
 // sumPseudo6 is the sum over the pseudo-header of RFC 8200, section 8.1.
 func sumPseudo6(src, dst [2]uint64, lenBytes int, proto uint8) uint64 {
 	sum := addCarry(src[0], src[1])

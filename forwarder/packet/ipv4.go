@@ -37,11 +37,13 @@ func (p *Parsed) parseIPv4(frame []byte, l3 int, quote bool) Problem {
 		}
 		total = len(b)
 	}
-	if !quote && !validSum(sumBytes(0, b[:headerLen])) {
-		return BadChecksum
-	}
+	sum := sumIPv4((*[ipv4Len]byte)(h))
 	if headerLen > ipv4Len {
 		p.Flags |= IPOptions
+		sum = sumBytes(sum, b[ipv4Len:headerLen])
+	}
+	if !quote && !validSum(sum) {
+		return BadChecksum
 	}
 	p.Src = addr4(binary.BigEndian.Uint32(h[12:16]))
 	p.Dst = addr4(binary.BigEndian.Uint32(h[16:20]))

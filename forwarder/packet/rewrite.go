@@ -69,7 +69,7 @@ func putIPv4(h *[ipv4Len]byte, src, dst [2]uint64, lenBytes int, tos, proto uint
 	h[8], h[9], h[10], h[11] = hopLimitOwn, proto, 0, 0
 	binary.BigEndian.PutUint32(h[12:16], uint32(src[1]))
 	binary.BigEndian.PutUint32(h[16:20], uint32(dst[1]))
-	binary.BigEndian.PutUint16(h[10:12], checksumOf(sumBytes(0, h[:])))
+	binary.BigEndian.PutUint16(h[10:12], checksumOf(sumIPv4(h)))
 }
 
 // putIPv6 writes a header for an ICMPv6 message of lenBytes, flow label 0.

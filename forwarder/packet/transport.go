@@ -10,58 +10,49 @@ const (
 	icmpLen     = 8  // RFC 792, and every message defined for ICMPv6
 )
 
-// transportLen gives the length of a transport header that we read, by protocol.
-func transportLen(proto uint8, kind Kind) int {
-	switch proto {
-	case ProtoTCP:
-		return tcpLen
-	case ProtoUDP, ProtoUDPLite:
-		return udpLen
-	case ProtoSCTP:
-		return sctpLen
-	case ProtoICMP:
-		if kind == KindIPv4 {
-			return icmpLen
-		}
-	case ProtoICMPv6:
-		if kind == KindIPv6 {
-			return icmpLen
-		}
-	}
-	return 0
-}
-
 // parseTransport reads the transport header at the start of b. Only a whole
 // packet must have a complete one; from a first fragment or a quote it takes
 // what is there, since 8 bytes are all that an ICMP error promises to quote.
 func (p *Parsed) parseTransport(b []byte, quote bool) Problem {
-	need := transportLen(p.Proto, p.Kind)
-	if need == 0 || p.Flags&LaterFragment != 0 {
+	if p.Flags&LaterFragment != 0 {
 		return OK
 	}
-	partial := quote || p.Flags&Fragment != 0
-	if p.Proto == ProtoTCP && len(b) >= tcpLen {
-		need = int(b[12] >> 4 * 4)
-		if need < tcpLen && !quote {
-			return ShortTransport
+	need := 0
+	switch p.Proto {
+	case ProtoUDP, ProtoUDPLite:
+		need = udpLen
+	case ProtoTCP:
+		need = tcpLen
+		if len(b) >= tcpLen {
+			need = int(b[12] >> 4 * 4)
+			if need < tcpLen && !quote {
+				return ShortTransport
+			}
 		}
+		if len(b) >= 14 {
+			p.Flags |= tcpFlags(b[13])
+		}
+	case ProtoSCTP:
+		need = sctpLen
+	case ProtoICMP, ProtoICMPv6:
+		if (p.Proto == ProtoICMP) != (p.Kind == KindIPv4) {
+			return OK // not ICMP in this family
+		}
+		need = icmpLen
+	default:
+		return OK
 	}
 	if len(b) >= need {
 		p.Flags |= HasTransport
-	} else if !partial {
+	} else if !quote && p.Flags&Fragment == 0 {
 		return ShortTransport
 	}
 	if p.Proto == ProtoICMP || p.Proto == ProtoICMPv6 {
 		p.parseICMP(b)
-		return OK
-	}
-	if len(b) >= 4 {
+	} else if len(b) >= 4 {
 		p.Flags |= HasPorts
-		p.SrcPort = binary.BigEndian.Uint16(b[0:2])
-		p.DstPort = binary.BigEndian.Uint16(b[2:4])
-	}
-	if p.Proto == ProtoTCP && len(b) >= 14 {
-		p.Flags |= tcpFlags(b[13])
+		ports := binary.BigEndian.Uint32(b[:4])
+		p.SrcPort, p.DstPort = uint16(ports>>16), uint16(ports)
 	}
 	return OK
 }
