@@ -15,9 +15,10 @@ type tableKey [sha256.Size]byte
 // tableCache hands out tables so that identical sets share one, within a snapshot and across
 // snapshots. It is guarded by the builder's mutex.
 type tableCache struct {
-	tables map[tableKey]*cachedTable
-	round  uint64 // of publishing
-	buf    []byte
+	tables  map[tableKey]*cachedTable
+	round   uint64 // of publishing
+	pricing pricing
+	buf     []byte
 }
 
 type cachedTable struct {
@@ -36,7 +37,7 @@ func (c *tableCache) get(cs []candidate) *table {
 	key := tableKey(sha256.Sum256(c.buf))
 	e := c.tables[key]
 	if e == nil {
-		e = &cachedTable{table: buildTable(cs)}
+		e = &cachedTable{table: c.pricing.build(cs)}
 		c.tables[key] = e
 	}
 	e.used = c.round
