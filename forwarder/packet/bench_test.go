@@ -90,6 +90,63 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
+// BenchmarkRewrite is what a routed packet needs beyond parsing.
+func BenchmarkRewrite(b *testing.B) {
+	frames := benchFrames(b, 64, benchMixed(b))
+	parsed := make([]Parsed, len(frames))
+	if !parseBatch(parsed, frames) {
+		b.Fatal("frame refused")
+	}
+	b.ReportAllocs()
+	packets := 0
+	for b.Loop() {
+		rewriteBatch(parsed, frames)
+		packets += len(frames)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(packets), "ns/pkt")
+}
+
+func rewriteBatch(parsed []Parsed, frames [][]byte) {
+	for i, frame := range frames[:len(parsed)] {
+		if !DecrementTTL(frame, &parsed[i]) {
+			l3 := parsed[i].L3
+			h := frame[l3:]
+			if parsed[i].Kind == KindIPv4 { // start over
+				h[8], h[10], h[11] = 255, 0, 0
+				binary.BigEndian.PutUint16(h[10:], checksumOf(sumIPv4((*[ipv4Len]byte)(h))))
+			} else {
+				h[7] = 255
+			}
+			parsed[i].TTL = 255
+		}
+		SetMACs(frame, &ownMAC, &ownMAC)
+	}
+}
+
+// BenchmarkAnswer copies a request into its chunk and answers it there.
+func BenchmarkAnswer(b *testing.B) {
+	for _, v := range readVectors(b) {
+		switch v.Name {
+		case "arp request", "neighbour solicitation", "ping", "ping6", "ttl 1 of 1500 bytes", "hop limit 1 of 1500 bytes":
+		default:
+			continue
+		}
+		b.Run(v.Call+"/"+v.Name, func(b *testing.B) {
+			request := unhex(b, v.Frame)
+			frame := chunk(request)
+			answer := answers[v.Call]
+			var p Parsed
+			b.ReportAllocs()
+			for b.Loop() {
+				copy(frame, request)
+				if p.Parse(frame) != OK || answer(frame, &p) == nil {
+					b.Fatal("no answer")
+				}
+			}
+		})
+	}
+}
+
 // parseBatch is the loop of a worker, outside of b.Loop, which would keep
 // every argument and result in memory.
 func parseBatch(parsed []Parsed, frames [][]byte) bool {

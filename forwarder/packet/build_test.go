@@ -77,11 +77,6 @@ func udp4Frame(t testing.TB, n int) []byte {
 		&layers.UDP{SrcPort: 4242, DstPort: 53}, gopacket.Payload(make([]byte, n)))
 }
 
-func tcp4Frame(t testing.TB, n int) []byte {
-	return serialize(t, ethernet(layers.EthernetTypeIPv4), ip4(layers.IPProtocolTCP),
-		&layers.TCP{SrcPort: 4242, DstPort: 443, SYN: true, DataOffset: 5}, gopacket.Payload(make([]byte, n)))
-}
-
 func words(ip net.IP) [2]uint64 {
 	b := ip.To16()
 	return [2]uint64{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}

@@ -12,7 +12,8 @@ import "encoding/binary"
 // ICMP error or redirect or what may be one, about a later fragment, to or from
 // anything but single hosts at either layer (RFC 1122, section 3.2.2; RFC 4443,
 // section 2.4), and where the chunk lacks the room. Rate limiting, which both
-// RFCs require, is the caller's.
+// RFCs require, is the caller's, and so are broadcast addresses of subnets,
+// which cannot be recognised from the packet.
 func TimeExceeded(frame []byte, p *Parsed, src [2]uint64, srcMAC *[6]byte) (out []byte, ok bool) {
 	l3, end := int(p.L3), int(p.End)
 	if end > len(frame) || l3 < ethernetLen || l3 > end || !mayReport(frame, p) {

@@ -16,8 +16,8 @@ import (
 // The IPv4 header checksum is verified, for nobody else would: the kernel's
 // own check is bypassed, and a router must not pass on a corrupt header (RFC
 // 1812, section 5.2.2). In the common case it costs three additions and a
-// multiplication on words that are loaded anyway: 0.3 ns of 5.2 (2026-11, a
-// shared virtual EPYC).
+// multiplication on words that are loaded anyway: 0.3 ns of 5.2 for UDP, 0.7
+// of 6.1 for TCP, call and loop included (2026-11, a shared virtual EPYC).
 func (p *Parsed) Parse(frame []byte) Problem {
 	// Nearly all frames of nearly all networks are IPv4 without tag, options
 	// and fragmentation, carrying TCP or UDP. One is accepted here only if
@@ -56,8 +56,8 @@ func (p *Parsed) Parse(frame []byte) Problem {
 	default:
 		return p.parseEthernet(frame)
 	}
-	p.Src = addr4(uint32(w1))
-	p.Dst = [2]uint64{0, mappedPrefix | dst}
+	p.Src[0], p.Src[1] = 0, mappedPrefix|w1&0xffffffff
+	p.Dst[0], p.Dst[1] = 0, mappedPrefix|dst
 	p.SrcMAC = mac >> 16
 	p.FragID = 0
 	p.DstPort, p.SrcPort = uint16(ports), uint16(ports>>16)
