@@ -41,6 +41,7 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(
+		newDemoCommand(),
 		newRunCommand(),
 		newCheckCommand(),
 		newExplainCommand(),
