@@ -22,7 +22,7 @@ func TestTransitionsAreCoalesced(t *testing.T) {
 	const n = 1000
 	simulate(t, Options{}, alwaysOK, func(t *testing.T, s *simulation) {
 		update(t, s.Pool, simTargets(n, simCheck(time.Second))...)
-		time.Sleep(3 * time.Second)
+		s.sleep(3 * time.Second)
 		s.log.mu.Lock()
 		defer s.log.mu.Unlock()
 		if len(s.log.list) != n {
@@ -51,7 +51,7 @@ func TestSlowCallback(t *testing.T) {
 	simulate(t, Options{}, alwaysOK, func(t *testing.T, s *simulation) {
 		s.Pool.opts.OnTransitions = slow
 		update(t, s.Pool, simTargets(n, simCheck(time.Second))...)
-		time.Sleep(10 * time.Second)
+		s.sleep(10 * time.Second)
 		if len(got) != n {
 			t.Errorf("%d transitions, want %d", len(got), n)
 		}
@@ -98,7 +98,7 @@ func TestOutage(t *testing.T) {
 					t.Fatalf("time begins at %v", s.begin)
 				}
 				update(t, s.Pool, simTargets(n, simCheck(time.Second))...)
-				time.Sleep(70 * time.Second)
+				s.sleep(70 * time.Second)
 				s.log.mu.Lock()
 				defer s.log.mu.Unlock()
 				switch {

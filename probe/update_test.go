@@ -2,6 +2,7 @@ package probe
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -61,9 +62,9 @@ func TestChangedCheckKeepsState(t *testing.T) {
 	old := simCheck(time.Second)
 	changed := *old
 	changed.Interval, changed.Timeout, changed.UnhealthyThreshold = 2*time.Second, time.Second, 3
-	var failing bool
+	var failing atomic.Bool
 	probe := func(Key, time.Time) (time.Duration, Result) {
-		if failing {
+		if failing.Load() {
 			return 400 * time.Millisecond, Result{Text: "no"}
 		}
 		return 400 * time.Millisecond, Result{OK: true, Text: "yes"}
@@ -71,24 +72,24 @@ func TestChangedCheckKeepsState(t *testing.T) {
 	simulate(t, Options{}, probe, func(t *testing.T, s *simulation) {
 		target := simTargets(1, old)[0]
 		update(t, s.Pool, target)
-		time.Sleep(5 * time.Second)
+		s.sleep(5 * time.Second)
 		for st, _ := s.State(target.Key); !st.Running; st, _ = s.State(target.Key) {
-			time.Sleep(10 * time.Millisecond)
+			s.sleep(10 * time.Millisecond)
 		}
 		before, _ := s.State(target.Key)
 		target.Check = &changed
 		update(t, s.Pool, target) // while a probe of the old check runs
-		failing = true
-		time.Sleep(300 * time.Millisecond)
+		failing.Store(true)
+		s.sleep(300 * time.Millisecond)
 		st, _ := s.State(target.Key)
 		if st.State != Healthy || st.Since != before.Since || st.Successes != 0 {
 			t.Errorf("after the change: %+v", st)
 		}
-		time.Sleep(3500 * time.Millisecond) // at most two failures so far
+		s.sleep(3500 * time.Millisecond) // at most two failures so far
 		if st, _ := s.State(target.Key); st.State != Healthy {
 			t.Errorf("unhealthy before the new threshold: %+v", st)
 		}
-		time.Sleep(5 * time.Second)
+		s.sleep(5 * time.Second)
 		if st, _ := s.State(target.Key); st.State != Unhealthy || st.Failures < 3 {
 			t.Errorf("not unhealthy after the new threshold: %+v", st)
 		}
@@ -102,14 +103,14 @@ func TestRemovedTargetIsSilent(t *testing.T) {
 		targets := simTargets(2, simCheck(time.Second))
 		update(t, s.Pool, targets...)
 		for s.Stats().Healthy == 0 {
-			time.Sleep(100 * time.Microsecond)
+			s.sleep(100 * time.Microsecond)
 		}
 		gone, stays := targets[0], targets[1]
 		if st, _ := s.State(gone.Key); st.State != Healthy {
 			gone, stays = stays, gone
 		}
 		update(t, s.Pool, stays)
-		time.Sleep(5 * time.Second)
+		s.sleep(5 * time.Second)
 		s.log.mu.Lock()
 		defer s.log.mu.Unlock()
 		if len(s.log.list) != 1 || s.log.list[0].Key == gone.Key {
@@ -127,9 +128,9 @@ func TestTargetComesBack(t *testing.T) {
 	simulate(t, Options{}, probe, func(t *testing.T, s *simulation) {
 		target := simTargets(1, simCheck(time.Second))[0]
 		update(t, s.Pool, target)
-		time.Sleep(10 * time.Second)
+		s.sleep(10 * time.Second)
 		for st, _ := s.State(target.Key); !st.Running; st, _ = s.State(target.Key) {
-			time.Sleep(10 * time.Millisecond)
+			s.sleep(10 * time.Millisecond)
 		}
 		update(t, s.Pool)
 		update(t, s.Pool, target)
@@ -137,11 +138,11 @@ func TestTargetComesBack(t *testing.T) {
 		if !ok || st.State != Unknown || st.Probes != 0 || st.Last.OK || s.Stats().Healthy != 0 {
 			t.Fatalf("came back as %+v", st)
 		}
-		time.Sleep(600 * time.Millisecond) // the old probe has ended, the first new one has not
+		s.sleep(600 * time.Millisecond) // the old probe has ended, the first new one has not
 		if st, _ := s.State(target.Key); st.Successes != 0 || st.Probes != 0 {
 			t.Errorf("the old probe counted: %+v", st)
 		}
-		time.Sleep(5 * time.Second)
+		s.sleep(5 * time.Second)
 		if st, _ := s.State(target.Key); st.State != Healthy {
 			t.Errorf("state = %v", st.State)
 		}
