@@ -2,15 +2,16 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"gopkg.in/yaml.v3"
 )
 
 // maxValues bounds the values read from one file, counting a value behind an alias once for every use.
-// It stops a small file whose aliases multiply (the "billion laughs") and is some ten times what ten
-// thousand backends need.
-const maxValues = 1 << 20
+// It stops a small file whose aliases multiply (the "billion laughs"); one service with as many backends
+// as it can have needs some 300,000.
+const maxValues = 1 << 19
 
 // decoder reads one file. It remembers where each field of the data came from, so that checks made after
 // reading can still name a line.
@@ -19,8 +20,11 @@ type decoder struct {
 	problems Problems
 	// places is keyed by the address of the field in the data under construction.
 	places map[any]place
-	values int
-	full   bool
+	// mappings record, once they are called, where the fields that their mappings lack would stand. Few
+	// files make it necessary, and it takes longer than reading.
+	mappings []func()
+	values   int
+	full     bool
 	// inPlace are the checks written inside services, in the order of the file.
 	inPlace []inPlaceCheck
 }
@@ -45,14 +49,32 @@ func (d *decoder) report(n *yaml.Node, path string, warning bool, text string) {
 	d.problems = append(d.problems, p)
 }
 
+// place is where a field stands in the file, or would stand.
+func (d *decoder) place(field any) place {
+	p, known := d.places[field]
+	if !known {
+		d.record()
+		p = d.places[field]
+	}
+	return p
+}
+
+// record runs mappings, the inner ones first: they know the form that the file uses.
+func (d *decoder) record() {
+	for _, record := range slices.Backward(d.mappings) {
+		record()
+	}
+	d.mappings = nil
+}
+
 // errorAt reports on a field of the data, given its address.
 func (d *decoder) errorAt(field any, format string, args ...any) {
-	p := d.places[field]
+	p := d.place(field)
 	d.errorf(p.node, p.path, format, args...)
 }
 
 func (d *decoder) warnAt(field any, format string, args ...any) {
-	p := d.places[field]
+	p := d.place(field)
 	d.report(p.node, p.path, true, fmt.Sprintf(format, args...))
 }
 
@@ -74,7 +96,7 @@ func (d *decoder) refuse(field any) {
 
 // line is the line of a field, for messages about one value that mention another.
 func (d *decoder) line(field any) int {
-	if n := d.places[field].node; n != nil {
+	if n := d.place(field).node; n != nil {
 		return n.Line
 	}
 	return 1

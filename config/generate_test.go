@@ -144,7 +144,7 @@ func generated(t *rapid.T) *Config {
 	var rules []string
 	for i := range number("rules", 0, 4) {
 		r := ForwardingRule{
-			Name: fmt.Sprintf("rule %d", i)[:4] + fmt.Sprint(i), IPAddress: netip.AddrFrom4([4]byte{10, 201, 0, byte(i)}), BackendService: pick("to", services),
+			Name: fmt.Sprintf("rule%d", i), IPAddress: netip.AddrFrom4([4]byte{10, 201, 0, byte(i)}), BackendService: pick("to", services),
 			IPProtocol: draw(t, "IPProtocol", rapid.SampledFrom([]RuleProtocol{RuleTCP, RuleUDP, RuleL3Default})), AllowGlobalAccess: flag("global"),
 			Announce: draw(t, "announce", rapid.SampledFrom(announces)), VIPPing: flag("ping"),
 		}

@@ -95,7 +95,7 @@ func orName[V any](k kind[V], name kind[string], at func(*V) *string) kind[V] {
 			return k.read(d, n, path, v)
 		}
 		d.places[at(v)] = place{node: n, path: path}
-		k.missing(d, n, path, v)
+		d.mappings = append(d.mappings, func() { k.missing(d, n, path, v) })
 		return name.read(d, n, path, at(v))
 	}
 	both.schema = func() schema { return schema{"anyOf": []any{name.schema(), k.schema()}} }

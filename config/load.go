@@ -43,6 +43,8 @@ func Parse(name string, data []byte) (*Config, Problems) {
 	return c, problems
 }
 
+const emptyFile = "the file is empty; give at least interfaces, backendServices and forwardingRules or routes"
+
 // document returns the value of the only document in data, nil after reporting why there is none.
 func (d *decoder) document(data []byte) *yaml.Node {
 	if d.unreadable(data) {
@@ -52,7 +54,7 @@ func (d *decoder) document(data []byte) *yaml.Node {
 	var doc yaml.Node
 	switch err := decode(stream, &doc); {
 	case errors.Is(err, io.EOF):
-		d.errorf(&doc, "", "the file is empty; give at least interfaces, backendServices and forwardingRules or routes")
+		d.errorf(nil, "", emptyFile)
 		return nil
 	case err != nil:
 		d.syntax(data, err)
@@ -67,7 +69,7 @@ func (d *decoder) document(data []byte) *yaml.Node {
 	}
 	root := doc.Content[0]
 	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
-		d.errorf(root, "", "the file is empty; give at least interfaces, backendServices and forwardingRules or routes")
+		d.errorf(nil, "", emptyFile)
 		return nil
 	}
 	return root

@@ -28,6 +28,7 @@ func (d *decoder) liftChecks(c *Config) {
 	if len(d.inPlace) == 0 {
 		return
 	}
+	d.record() // places are carried over below, those of absent values too
 	all := make([]HealthCheck, len(c.HealthChecks)+len(d.inPlace))
 	for i := range c.HealthChecks {
 		all[i] = c.HealthChecks[i]

@@ -159,7 +159,7 @@ func (o *object[T]) keys() []string {
 }
 
 func (o *object[T]) read(d *decoder, n *yaml.Node, path string, v *T) bool {
-	defer o.missing(d, n, path, v)
+	d.mappings = append(d.mappings, func() { o.missing(d, n, path, v) })
 	pairs, ok := d.mapping(n, path, o.noun)
 	if !ok {
 		d.refuse(v)
@@ -190,7 +190,6 @@ func (o *object[T]) read(d *decoder, n *yaml.Node, path string, v *T) bool {
 			d.errorf(n, under(path, f.key), "missing; required in %s: %s", o.noun, f.doc)
 		}
 	}
-	o.missing(d, n, path, v)
 	if o.finish != nil {
 		o.finish(d, v)
 	}
