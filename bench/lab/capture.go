@@ -2,22 +2,15 @@ package lab
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/google/gopacket"
-	"github.com/google/gopacket/layers"
-	"github.com/google/gopacket/pcapgo"
 	"golang.org/x/sys/unix"
 )
-
-const captureSuffix = ".pcap"
 
 // Limits of one capture: a socket buffer for bursts, and what is kept in
 // memory before further frames are counted and forgotten.
@@ -25,28 +18,6 @@ const (
 	captureBuffer = 32 << 20
 	captureFrames = 200_000
 )
-
-// Direction of a frame as seen from the interface it was captured on.
-type Direction uint8
-
-const (
-	In  Direction = iota // the interface received it
-	Out                  // the interface sends it
-)
-
-func (d Direction) String() string {
-	if d == Out {
-		return "out"
-	}
-	return "in"
-}
-
-// Frame is one captured frame.
-type Frame struct {
-	Time      time.Time
-	Direction Direction
-	Data      []byte // Ethernet header to payload, VLAN tags in place, no FCS
-}
 
 // Capture records the frames of one interface until Stop.
 type Capture struct {
@@ -92,23 +63,6 @@ func (l *Lab) capture(ns *namespace, iface, name string) (*Capture, error) {
 		l.captures = append(l.captures, c)
 	}
 	return c, err
-}
-
-// SaveCaptures writes every capture made so far into Dir and returns the
-// paths, for a test that failed. Close then leaves Dir in place.
-func (l *Lab) SaveCaptures() ([]string, error) {
-	l.mu.Lock()
-	captures := l.captures
-	l.mu.Unlock()
-	var paths []string
-	for number, c := range captures {
-		path := filepath.Join(l.dir, fmt.Sprintf("%d-%s%s", number, c.name, captureSuffix))
-		if err := c.WriteFile(path); err != nil {
-			return paths, err
-		}
-		paths = append(paths, path)
-	}
-	return paths, nil
 }
 
 func newCapture(ns *namespace, iface, name string) (*Capture, error) {
@@ -164,7 +118,7 @@ func (c *Capture) receive(fd int, buf, oob []byte) bool {
 	if ll, ok := from.(*unix.SockaddrLinklayer); ok && ll.Pkttype == unix.PACKET_OUTGOING {
 		f.Direction = Out
 	}
-	f.Data = c.withMetadata(&f, buf[:n], oob[:oobn])
+	f.Data = withMetadata(&f, buf[:n], oob[:oobn])
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.frames) >= captureFrames {
@@ -175,42 +129,6 @@ func (c *Capture) receive(fd int, buf, oob []byte) bool {
 	close(c.more)
 	c.more = make(chan struct{})
 	return true
-}
-
-// withMetadata copies the frame, with the VLAN tag back in that the kernel
-// keeps beside it, and sets its time of arrival.
-func (c *Capture) withMetadata(f *Frame, data, oob []byte) []byte {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return append([]byte(nil), data...)
-	}
-	var tag []byte
-	for _, m := range messages {
-		switch {
-		case m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SO_TIMESTAMPNS && len(m.Data) >= 16:
-			f.Time = time.Unix(int64(binary.NativeEndian.Uint64(m.Data)), int64(binary.NativeEndian.Uint64(m.Data[8:])))
-		case m.Header.Level == unix.SOL_PACKET && m.Header.Type == unix.PACKET_AUXDATA && len(m.Data) >= 20:
-			// struct tpacket_auxdata of linux/if_packet.h
-			status := binary.NativeEndian.Uint32(m.Data)
-			if status&unix.TP_STATUS_VLAN_VALID == 0 {
-				continue
-			}
-			tpid := uint16(unix.ETH_P_8021Q)
-			if status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
-				tpid = binary.NativeEndian.Uint16(m.Data[18:])
-			}
-			tag = binary.BigEndian.AppendUint16(nil, tpid)
-			tag = binary.BigEndian.AppendUint16(tag, binary.NativeEndian.Uint16(m.Data[16:]))
-		}
-	}
-	out := make([]byte, 0, len(data)+len(tag))
-	at := min(12, len(data)) // after the addresses
-	out = append(append(out, data[:at]...), tag...)
-	return append(out, data[at:]...)
-}
-
-func htons(v uint16) uint16 {
-	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
 }
 
 // Frames returns what was captured so far. The slice and its bytes are shared;
@@ -286,24 +204,4 @@ func (c *Capture) Dropped() (uint64, error) {
 func (c *Capture) Stop() {
 	c.file.Close()
 	c.done.Wait()
-}
-
-// WriteFile writes the frames as a pcap file that tcpdump and Wireshark read.
-func (c *Capture) WriteFile(path string) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("write capture: %w", err)
-	}
-	w := pcapgo.NewWriterNanos(file)
-	err = w.WriteFileHeader(1<<16, layers.LinkTypeEthernet)
-	for _, f := range c.Frames() {
-		if err != nil {
-			break
-		}
-		err = w.WritePacket(gopacket.CaptureInfo{Timestamp: f.Time, CaptureLength: len(f.Data), Length: len(f.Data)}, f.Data)
-	}
-	if err := errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("write capture %s: %w", path, err)
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // SetLink takes an interface of the node down or up, as `ip link set` does.
@@ -57,7 +58,10 @@ func (n *Node) SetCarrier(name string, on bool) error {
 	if err != nil {
 		return fmt.Errorf("switch carrier of %s of %s: %w", name, n.name, err)
 	}
-	return nil
+	if link, err := n.netlink.LinkByName(name); err != nil || link.Attrs().RawFlags&unix.IFF_UP == 0 {
+		return err // the node's end is down: there will be no carrier
+	}
+	return n.sw.connected(i, n.netlink)
 }
 
 // DeleteLink removes an interface from the node, as when a device is

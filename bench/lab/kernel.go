@@ -45,6 +45,30 @@ func (ns *namespace) sysfs(settings ...setting) error {
 	})
 }
 
+// readSysfs reads one file below /sys/class/net, without the newline.
+func (ns *namespace) readSysfs(path string) (value string, err error) {
+	err = ns.do(func() error {
+		root, err := mountSysfs()
+		if err != nil {
+			return fmt.Errorf("mount sysfs in %s: %w", ns.name, err)
+		}
+		defer unix.Close(root)
+		fd, err := unix.Openat(root, filepath.Join("class/net", path), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("read %s in %s: %w", path, ns.name, err)
+		}
+		defer unix.Close(fd)
+		buf := make([]byte, 4096) // a sysfs file is at most a page
+		n, err := unix.Read(fd, buf)
+		if err != nil {
+			return fmt.Errorf("read %s in %s: %w", path, ns.name, err)
+		}
+		value = strings.TrimSpace(string(buf[:n]))
+		return nil
+	})
+	return value, err
+}
+
 func mountSysfs() (int, error) {
 	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {

@@ -6,11 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"sync"
-	"time"
 )
 
 // ErrPrivilege is returned by Build when the process is not root.
@@ -18,7 +15,7 @@ var ErrPrivilege = errors.New("a lab of network namespaces needs root (CAP_SYS_A
 
 // Options of Build. The zero value builds TwoZones.
 type Options struct {
-	// Prefix of all namespace names; "" means zonehop- and four random hex
+	// Prefix of all namespace names; "" means zonehop- and six random hex
 	// digits. It must be free on this machine.
 	Prefix string
 	// Queues is the number of receive and transmit queues of the appliance's
@@ -73,7 +70,7 @@ func Build(ctx context.Context, o Options) (*Lab, error) {
 		return nil, fmt.Errorf("build lab: %d queues; use 1 to 64", o.Queues)
 	}
 	if o.Prefix == "" {
-		var id [2]byte
+		var id [3]byte
 		rand.Read(id[:])
 		o.Prefix = "zonehop-" + hex.EncodeToString(id[:])
 	}
@@ -207,103 +204,3 @@ func (l *Lab) Client(name string) *Client {
 
 // Exec runs fn on a thread inside the namespace of a node; see Node.Exec.
 func (l *Lab) Exec(node string, fn func() error) error { return l.Node(node).Exec(fn) }
-
-// Keep makes Close leave the namespaces, links and logs for a person, and
-// writes how to use and remove them. The servers end with Close all the same:
-// they live in this process.
-func (l *Lab) Keep(w io.Writer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.kept = true
-	fmt.Fprintf(w, "The network stays. Namespaces: ip netns list | grep ^%s-\n", l.prefix)
-	fmt.Fprintf(w, "  look around  ip netns exec %s-%s ip addr\n", l.prefix, l.appliance.name)
-	if len(l.clients) > 0 {
-		fmt.Fprintf(w, "  be a client  ip netns exec %s-%s bash\n", l.prefix, l.clients[0].name)
-	}
-	fmt.Fprintf(w, "  watch        ip netns exec %s-%s tcpdump -eni %s\n", l.prefix, switchName, portName(l.appliance.name, 0))
-	fmt.Fprintf(w, "  logs         %s\n", l.dir)
-	fmt.Fprintf(w, "  remove       for n in $(ip netns list | grep -o ^%s-[^\\ ]*); do ip netns del $n; done; rm -r %s %s\n", l.prefix, l.owner.path, l.dir)
-}
-
-// Close ends everything the lab started and removes the network, unless Keep
-// was called. It returns what could not be removed. Calling it again does
-// nothing.
-func (l *Lab) Close() error {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return nil
-	}
-	l.closed = true
-	processes, captures, kept := l.processes, l.captures, l.kept
-	l.mu.Unlock()
-
-	for _, p := range processes {
-		p.stop()
-	}
-	for _, c := range captures {
-		c.Stop()
-	}
-	for _, b := range l.backends {
-		b.stop()
-	}
-	for _, n := range l.nodes {
-		n.close()
-	}
-	if l.sw != nil {
-		l.sw.close()
-	}
-	var problems []error
-	for _, ns := range l.namespaces {
-		if kept {
-			problems = append(problems, ns.file.Close())
-		} else {
-			problems = append(problems, ns.remove())
-		}
-	}
-	if l.owner != nil {
-		if kept {
-			problems = append(problems, l.owner.keep())
-		} else {
-			problems = append(problems, l.owner.release())
-		}
-	}
-	if l.ownDir && !kept && l.dir != "" {
-		problems = append(problems, l.removeDir())
-	}
-	if err := errors.Join(problems...); err != nil {
-		return fmt.Errorf("close lab %s: %w", l.prefix, err)
-	}
-	return nil
-}
-
-// removeDir removes the temporary directory; saved captures stay, with the
-// logs beside them, for they were saved because something went wrong.
-func (l *Lab) removeDir() error {
-	saved, err := filepath.Glob(filepath.Join(l.dir, "*"+captureSuffix))
-	if err != nil || len(saved) > 0 {
-		return err
-	}
-	return os.RemoveAll(l.dir)
-}
-
-// Wait polls until done reports true, ctx ends or the time is over; the error
-// then names what was waited for and the last error of done. An error of done
-// alone does not end the wait.
-func Wait(ctx context.Context, what string, within time.Duration, done func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		ok, err := done()
-		if ok {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("wait for %s: not within %v", what, within), err)
-		case <-tick.C:
-		}
-	}
-}

@@ -1,11 +1,13 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"path"
 	"strconv"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -86,6 +88,30 @@ func (s *segmentSwitch) plug(i *iface, node *namespace) error {
 		return fmt.Errorf("set port %s up: %w", i.port, err)
 	}
 	return nil
+}
+
+// brStateForwarding is BR_STATE_FORWARDING of linux/if_bridge.h.
+const brStateForwarding = "3"
+
+// connected waits until frames pass between an interface that is up and its
+// bridge. The kernel tells both ends of a carrier that came a moment later; a
+// frame before that is lost. A port that is down has nothing to wait for.
+func (s *segmentSwitch) connected(i *iface, node *netlink.Handle) error {
+	port, err := s.netlink.LinkByName(i.port)
+	if err != nil {
+		return fmt.Errorf("find port %s: %w", i.port, err)
+	}
+	if port.Attrs().RawFlags&unix.IFF_UP == 0 {
+		return nil
+	}
+	return Wait(context.Background(), "port "+i.port+" to forward", 2*time.Second, func() (bool, error) {
+		state, err := s.ns.readSysfs(path.Join(i.port, "brport", "state"))
+		if err != nil || state != brStateForwarding {
+			return false, err
+		}
+		link, err := node.LinkByName(i.spec.Name)
+		return err == nil && link.Attrs().RawFlags&unix.IFF_RUNNING != 0, err
+	})
 }
 
 // spread lets every CPU send on every queue of the port. The kernel then picks

@@ -37,8 +37,14 @@ var hostSysctls = []setting{
 	{"net/ipv6/conf/default/router_solicitations", "0"},
 	{"net/ipv6/conf/all/accept_ra", "0"},
 	{"net/ipv6/conf/default/accept_ra", "0"},
+	// New namespaces inherit the host's IPv4 settings unless told otherwise.
+	{"net/ipv4/ip_forward", "0"}, // first: it changes others
 	{"net/ipv4/conf/all/rp_filter", "0"},
 	{"net/ipv4/conf/default/rp_filter", "0"},
+	{"net/ipv4/conf/all/arp_ignore", "0"},
+	{"net/ipv4/conf/all/arp_announce", "0"},
+	{"net/ipv4/conf/all/arp_notify", "0"},
+	{"net/ipv4/conf/default/arp_notify", "0"},
 	{"net/ipv4/conf/all/accept_redirects", "0"},
 	{"net/ipv4/conf/all/send_redirects", "0"},
 	{"net/ipv4/conf/default/send_redirects", "0"},
@@ -150,6 +156,9 @@ func (n *Node) bringUp(i *iface) error {
 	}
 	if err != nil {
 		return fmt.Errorf("set %s of %s up: %w", i.spec.Name, n.name, err)
+	}
+	if err := n.sw.connected(i, n.netlink); err != nil {
+		return err
 	}
 	for _, p := range i.spec.Addresses {
 		if err := n.netlink.AddrReplace(link, addrOf(p)); err != nil {

@@ -139,10 +139,19 @@ func exchange(ctx context.Context, conn net.Conn, payload []byte) (backend strin
 }
 
 // endWith ends reads and writes of conn when ctx ends. The function it returns
-// takes the watch away again.
+// takes the watch away again and leaves conn without a deadline.
 func endWith(ctx context.Context, conn interface{ SetDeadline(time.Time) error }) (stop func()) {
-	end := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	return func() { end() }
+	ended := make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		conn.SetDeadline(time.Unix(1, 0))
+	})
+	return func() {
+		if !unwatch() {
+			<-ended
+			conn.SetDeadline(time.Time{})
+		}
+	}
 }
 
 // splitName takes an echo apart: name, newline, payload.

@@ -104,6 +104,24 @@ func TestStopServers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// A socket lives on after an exchange that ran out of time.
+	conn, err := c.DialUDP(ctx, at(b.IPv4(), EchoPort), netip.AddrPort{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := b.SetCarrier("eth0", false); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := ExchangeUDP(ctxFor(t, 50*time.Millisecond), conn, []byte("lost")); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("exchange without a carrier: %v", err)
+	}
+	if err := b.SetCarrier("eth0", true); err != nil {
+		t.Fatal(err)
+	}
+	if name, _, err := ExchangeUDP(ctx, conn, []byte("found")); name != "web-b2" || err != nil {
+		t.Errorf("exchange with the carrier back = %s, %v", name, err)
+	}
 	checkServers(t, c, "web-b2", b.IPv4(), []byte("again"))
 }
 

@@ -47,9 +47,6 @@ func (c *Client) OpenStream(ctx context.Context, to, from netip.AddrPort, size i
 	in := bufio.NewReader(conn)
 	name, err := in.ReadString('\n')
 	stop()
-	if err == nil {
-		err = conn.SetDeadline(time.Time{})
-	}
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("stream to %s from %s: read greeting: %w", to, c.name, err)

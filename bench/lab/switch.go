@@ -2,7 +2,9 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"time"
 
@@ -40,6 +42,9 @@ func newSwitch(ns *namespace, segments int) (*segmentSwitch, error) {
 	if err := ns.sysctl(hostSysctls...); err != nil {
 		return s, err
 	}
+	if err := bypassNetfilter(ns); err != nil {
+		return s, err
+	}
 	for i := range max(segments, 1) {
 		name := bridgeName(i)
 		attrs := netlink.NewLinkAttrs()
@@ -57,6 +62,19 @@ func newSwitch(ns *namespace, segments int) (*segmentSwitch, error) {
 		s.bridges = append(s.bridges, bridge)
 	}
 	return s, nil
+}
+
+// bypassNetfilter keeps bridged packets out of the IP layer's packet filter,
+// where the kernel has that detour: it drops malformed packets and may put
+// fragments together.
+func bypassNetfilter(ns *namespace) error {
+	for _, family := range []string{"iptables", "ip6tables", "arptables"} {
+		err := ns.sysctl(setting{"net/bridge/bridge-nf-call-" + family, "0"})
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // startQuerier makes the bridges queriers (IGMP and MLD) and waits until they
