@@ -1,0 +1,257 @@
+package generator
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"zonehop/bench/lab"
+)
+
+// rig is a lab with nothing but the appliance's interface, on which a test
+// hangs the program that it sends to.
+type rig struct {
+	lab  *lab.Lab
+	port lab.Port
+	mac  net.HardwareAddr // of the appliance
+}
+
+func newRig(t *testing.T, forwarder asm.Instructions) *rig {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		if os.Getenv("ZONEHOP_E2E") == "required" {
+			t.Fatal("ZONEHOP_E2E=required, but loading programs needs root")
+		}
+		t.Skip("loading programs and making namespaces needs root")
+	}
+	l, err := lab.Build(t.Context(), lab.Options{Topology: &lab.Topology{Appliance: lab.TwoZones().Appliance}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := &rig{lab: l}
+	if r.port, err = l.Appliance().Port("eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if r.mac, err = l.Appliance().MAC("eth0"); err != nil {
+		t.Fatal(err)
+	}
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: forwarder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.Close()
+	err = l.Appliance().Exec(func() error {
+		dev, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		attached, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: dev.Index, Flags: link.XDPDriverMode})
+		if err == nil {
+			t.Cleanup(func() { attached.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) options() Options {
+	return Options{
+		Exec: r.port.Exec, Interface: r.port.Name, CPU: -1,
+		SourceMAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}, DestinationMAC: r.mac,
+		Source: netip.MustParseAddr("10.1.255.255"), Destination: netip.MustParseAddrPort("10.0.100.10:4242"),
+	}
+}
+
+// run sends until done reports true or the time is over.
+func run(t *testing.T, g *Generator, done func() bool) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- g.Run(ctx) }()
+	err := lab.Wait(t.Context(), "the generator to send enough", 20*time.Second, func() (bool, error) { return done(), nil })
+	stop()
+	if runErr := <-ended; err != nil || runErr != nil {
+		t.Fatal(err, runErr)
+	}
+}
+
+// Every frame is well formed, and the flows are as many as asked for.
+func TestFrames(t *testing.T) {
+	r := newRig(t, asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()})
+	at, err := r.lab.Appliance().Capture("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := r.options()
+	o.Flows, o.FrameLen, o.RateHz = 1<<16, 100, 200_000 // two source addresses, across a carry of the address
+	g, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	const frames = 3000
+	run(t, g, func() bool { return len(at.Frames()) >= frames })
+	at.Stop()
+	seen, flows := 0, map[string]bool{}
+	for _, f := range at.Frames() {
+		p := gopacket.NewPacket(f.Data, layers.LayerTypeEthernet, gopacket.NoCopy)
+		udp, ok := p.TransportLayer().(*layers.UDP)
+		if !ok || udp.DstPort != 4242 {
+			continue // the kernel's own
+		}
+		seen++
+		ip := p.NetworkLayer().(*layers.IPv4)
+		if len(f.Data) != 100 || ip.Length != 86 || udp.Length != 66 || ip.TTL != 64 || !ip.DstIP.Equal(net.IP{10, 0, 100, 10}) {
+			t.Fatalf("frame %x", f.Data)
+		}
+		if got := sum(f.Data[ethLen : ethLen+ipLen]); (got>>16+got)&0xffff != 0xffff {
+			t.Fatalf("IP checksum of %x: sum %x, want ffff", f.Data, got)
+		}
+		if src := ip.SrcIP.String(); src != "10.1.255.255" && src != "10.2.0.0" || udp.SrcPort < firstPort {
+			t.Fatalf("source %s:%d", src, udp.SrcPort)
+		}
+		flows[p.NetworkLayer().NetworkFlow().String()+udp.TransportFlow().String()] = true
+	}
+	if seen < frames*9/10 || len(flows) != seen {
+		t.Errorf("%d frames of %d flows, want %d or more, each of another flow", seen, len(flows), frames)
+	}
+}
+
+// hairpin swaps the MAC addresses and sends the frame back.
+func hairpin() asm.Instructions {
+	const xdpTX = 3
+	code := asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, mdData, asm.Word),
+		asm.LoadMem(asm.R3, asm.R1, mdDataEnd, asm.Word),
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, ethLen),
+		asm.JGT.Reg(asm.R4, asm.R3, "drop"),
+	}
+	for at := int16(0); at < 6; at += 2 {
+		code = append(code,
+			asm.LoadMem(asm.R4, asm.R2, at, asm.Half),
+			asm.LoadMem(asm.R5, asm.R2, at+6, asm.Half),
+			asm.StoreMem(asm.R2, at, asm.R5, asm.Half),
+			asm.StoreMem(asm.R2, at+6, asm.R4, asm.Half))
+	}
+	return append(code, asm.Mov.Imm(asm.R0, xdpTX), asm.Return(), asm.Mov.Imm(asm.R0, xdpDrop).WithSymbol("drop"), asm.Return())
+}
+
+// At a modest pace every frame comes back, and the pace is kept.
+func TestPacedRoundTrip(t *testing.T) {
+	r := newRig(t, hairpin())
+	s, err := NewSink(r.port.Exec, r.port.Name, r.mac, 4242)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := r.options()
+	o.Flows, o.RateHz = 1024, 50_000
+	g, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	sent := func() uint64 {
+		n, err := g.Sent()
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	start := time.Now()
+	run(t, g, func() bool { return sent() >= 20_000 })
+	took := time.Since(start)
+	if most := uint64(took.Seconds()*50_000) + 51; sent() > most { // and the debt of 1 ms
+		t.Errorf("%d frames in %v, want at most %d at 50 kHz", sent(), took, most)
+	}
+	var got Counts
+	err = lab.Wait(t.Context(), "all frames back", 5*time.Second, func() (bool, error) {
+		var err error
+		got, err = s.Counts()
+		return got.Frames == sent(), err
+	})
+	if err != nil || got.Bytes != got.Frames*minFrame {
+		t.Errorf("sent %d, came back %+v: %v", sent(), got, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Flat out, the generator is not what limits a forwarder in user space; and
+// the sink leaves the interface as it found it.
+func TestFlatOut(t *testing.T) {
+	r := newRig(t, hairpin())
+	s, err := NewSink(r.port.Exec, r.port.Name, r.mac, 4242)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := r.options()
+	o.Flows = 1 << 20
+	o.CPU = 0
+	g, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	start := time.Now()
+	run(t, g, func() bool { n, _ := g.Sent(); return n >= 1<<20 })
+	sent, err := g.Sent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Counts()
+	if err != nil || got.Frames == 0 || got.Frames > sent {
+		t.Errorf("sent %d, came back %+v, %v", sent, got, err)
+	}
+	t.Logf("sent %d, came back %d, in %v", sent, got.Frames, time.Since(start))
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	again, err := NewSink(r.port.Exec, r.port.Name, r.mac, 4242)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.before == nil {
+		t.Error("Close of the first sink did not give the interface its program back")
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	good := (&rig{mac: net.HardwareAddr{2, 0, 0, 0, 0, 1}}).options()
+	good.Flows = 64
+	for name, change := range map[string]func(*Options){
+		"flows":       func(o *Options) { o.Flows = 65 },
+		"short frame": func(o *Options) { o.FrameLen = 59 },
+		"long frame":  func(o *Options) { o.FrameLen = 1515 },
+		"IPv6":        func(o *Options) { o.Source = netip.IPv6Loopback() },
+		"mac":         func(o *Options) { o.SourceMAC = nil },
+		"rate":        func(o *Options) { o.RateHz = -1 },
+	} {
+		o := good
+		change(&o)
+		if _, err := New(o); err == nil {
+			t.Errorf("New with bad %s succeeded", name)
+		}
+	}
+}
