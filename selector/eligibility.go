@@ -97,11 +97,9 @@ func Identify(p *Policy, members []Member) Eligibility {
 	configured := pick(members, func(m *Member) bool {
 		return !m.Drained && (m.Health != Unknown || !judged)
 	})
-	if len(configured) == 0 {
-		return identify(p, members, pick(members, func(*Member) bool { return true }))
-	}
 	e := identify(p, members, configured)
-	if e.Kind == AllPrimaries && e.Eligible == nil && len(configured) < len(members) {
+	starved := len(configured) == 0 || e.Kind == AllPrimaries && e.Eligible == nil
+	if starved && len(configured) < len(members) {
 		e = identify(p, members, pick(members, func(*Member) bool { return true }))
 	}
 	if e.Kind == AllPrimaries && e.Eligible == nil {
