@@ -24,6 +24,7 @@ type rig struct {
 	testing.TB
 	*Worker
 	builder *selector.Builder
+	options selector.Options
 	table   *conntrack.Table
 	clock   int64
 	ports   []*fakePort
@@ -88,10 +89,11 @@ func newRig(tb testing.TB, o rigOptions) *rig {
 		{Name: "route6", DestRange: netip.MustParsePrefix("fd99::/16"), Service: "web", DecrementTTL: true, Symmetric: true},
 	}
 	var err error
-	r.builder, err = selector.New(selector.Options{
+	r.options = selector.Options{
 		HashKey: "test", Ports: o.ports, Zones: zones,
 		Services: []selector.ServiceOptions{service}, Rules: rules, Routes: routes,
-	}, r.clock)
+	}
+	r.builder, err = selector.New(r.options, r.clock)
 	if err != nil {
 		tb.Fatal(err)
 	}

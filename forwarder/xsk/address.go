@@ -55,10 +55,14 @@ func (s *addressSet) set(flag uint32, addrs []netip.Addr) error {
 }
 
 // routeKeyOf returns the trie (0 IPv4, 1 IPv6) and the key of a prefix, whose bits
-// are counted in the mapped form for IPv4.
+// are counted in the mapped form for IPv4. Bits past the prefix are cleared, as
+// two spellings of one prefix are one entry in the kernel's trie.
 func routeKeyOf(p netip.Prefix) (family int, key routeKey, err error) {
 	if !p.IsValid() {
 		return 0, key, fmt.Errorf("prefix %v is not valid", p)
+	}
+	if p.Addr().Is4In6() {
+		return 0, key, fmt.Errorf("prefix %v is IPv4-mapped; write it as IPv4", p)
 	}
 	p = p.Masked()
 	key = routeKey{Bits: uint32(p.Bits()), Addr: p.Addr().As16()}

@@ -28,11 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 func attachAndWait(ns string) error {
-	fd, err := unix.Open("/run/netns/"+ns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+	if err := threadToNamespace(ns); err != nil {
 		return err
 	}
 	index, err := interfaceIndex("a0")

@@ -132,7 +132,11 @@ func (s *Socket) openOwn(register bool, addr unix.SockaddrXDP) (err error) {
 	if err := unix.Bind(fd, &addr); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
-	return s.install(fd, r, func() error { return unix.Close(fd) })
+	if err := s.install(fd, r, func() error { return unix.Close(fd) }); err != nil {
+		return err
+	}
+	s.wakeRX(true)
+	return nil
 }
 
 // install makes a bound descriptor and its rings the socket's own. closeFD gives
@@ -158,7 +162,6 @@ func (s *Socket) install(fd int, r *rings, closeFD func() error) error {
 	s.fd, s.open = fd, true
 	s.mu.Unlock()
 	s.umem.bound = append(s.umem.bound, s)
-	s.wakeRX(true)
 	return nil
 }
 

@@ -1,11 +1,15 @@
 package xsk
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
+
+	"github.com/cilium/ebpf"
 )
 
 // Actions of an XDP program (enum xdp_action in linux/bpf.h).
@@ -221,6 +225,22 @@ func configure(t testing.TB, p *Program) {
 	}
 }
 
+// What both sides of the object must agree on, and what it must not hold.
+func TestClassifierObject(t *testing.T) {
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(classifierObject))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"sockets", "queue_counters"} {
+		if m := spec.Maps[name]; m == nil || m.MaxEntries != MaxQueues {
+			t.Errorf("map %s: %+v, want %d entries", name, m, MaxQueues)
+		}
+	}
+	if dir, err := os.Getwd(); err != nil || bytes.Contains(classifierObject, []byte(dir)) {
+		t.Errorf("the object names the folder it was built in, %s (%v)", dir, err)
+	}
+}
+
 func TestClassifier(t *testing.T) {
 	p := loadForTest(t)
 	configure(t, p)
@@ -312,7 +332,17 @@ func TestProgramSetsAreDiffs(t *testing.T) {
 	if got := classify(t, p, vip); got != xdpPass {
 		t.Errorf("unchanged entry was written again: action %d", got)
 	}
+	// Two spellings of one prefix are one entry, which must not vanish with the old.
+	for _, route := range []string{"10.1.2.3/8", "10.0.0.0/8"} {
+		if err := p.SetRoutes(prefixes(route)); err != nil {
+			t.Fatal(err)
+		}
+		if got := classify(t, p, packet(own, ip, udp4Head, "0a010203", ports)); got != xdpDrop {
+			t.Errorf("route %s: action %d, want drop", route, got)
+		}
+	}
 	for _, bad := range []error{
+		p.SetRoutes(prefixes("::ffff:10.0.0.0/104")),
 		p.SetRuleAddresses([]netip.Addr{{}}),
 		p.SetRoutes([]netip.Prefix{{}}),
 		p.SetSocket(MaxQueues, 0),

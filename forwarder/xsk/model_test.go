@@ -177,6 +177,9 @@ func (m *model) rebind(t *rapid.T, i int) {
 func (m *model) lie(t *rapid.T, i int) {
 	s, k := m.sockets[i], m.kernels[i]
 	chunk := uint64(rapid.IntRange(0, len(m.u.owner)+3).Draw(t, "chunk"))
+	if len(m.held) > 0 && rapid.Bool().Draw(t, "a frame of the worker") {
+		chunk = m.held[0].Addr >> m.u.shift
+	}
 	addr := chunk << m.u.shift
 	known := chunk < uint64(len(m.u.owner))
 	if rapid.Bool().Draw(t, "on completion ring") {
@@ -219,6 +222,13 @@ func TestFramesAreNeverLostOrOwnedTwice(t *testing.T) {
 				for range min(count(40), len(k.flight)) {
 					k.complete(rapid.IntRange(0, len(k.flight)-1).Draw(r, "which"))
 				}
+			},
+			"burst": func(r *rapid.T) { // fills and drains rings, which single steps seldom do
+				i := pick()
+				m.kernels[i].receive(64, m.nextID)
+				m.receive(r, i, 40)
+				m.transmit(r, 1-i, 40)
+				m.kick(r, 1-i, 0)
 			},
 			"link":          func(r *rapid.T) { k := m.kernels[pick()]; k.down = !k.down },
 			"small budget":  func(r *rapid.T) { m.kernels[pick()].budget = 1 + count(31) },

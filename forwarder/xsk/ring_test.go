@@ -75,37 +75,3 @@ func TestRingBetweenGoroutines(t *testing.T) {
 	}
 	wg.Wait()
 }
-
-func TestKickObeysTheFlag(t *testing.T) {
-	u := heapUMEM(t, smallConfig())
-	s, k := joinFake(t, u, 1, 0)
-	s.copies = false // zero-copy: the driver may be polling the ring by itself
-	put := func() {
-		addr, _ := u.Alloc()
-		s.Transmit([]Desc{{Addr: addr, Len: 60}})
-	}
-	put()
-	s.Kick()
-	if len(k.flight) != 0 || s.count.kicksSaved.Load() != 1 {
-		t.Errorf("kicked although the flag is clear: %d in flight, %d saved", len(k.flight), s.count.kicksSaved.Load())
-	}
-	atomic.StoreUint32(s.tx.flags, ringNeedWakeup)
-	s.Kick()
-	if len(k.flight) != 1 || s.count.kicks.Load() != 1 {
-		t.Errorf("not kicked although the flag is set: %d in flight", len(k.flight))
-	}
-	s.Kick()
-	if s.count.kicks.Load() != 1 {
-		t.Error("kicked with nothing on the ring")
-	}
-	wakes := s.count.wakes.Load()
-	s.Fill()
-	if s.count.wakes.Load() != wakes {
-		t.Error("woke the receive side although the flag is clear")
-	}
-	atomic.StoreUint32(s.fill.flags, ringNeedWakeup)
-	s.Fill()
-	if s.count.wakes.Load() != wakes+1 {
-		t.Error("did not wake the receive side although the flag is set")
-	}
-}

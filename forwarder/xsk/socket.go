@@ -62,7 +62,7 @@ func (s *Socket) Mode() Mode { return s.mode }
 func (s *Socket) ModeReason() string { return s.reason }
 
 // FD is the file descriptor, for poll(2) and the XDP program's socket map; -1
-// before Bind and after Close.
+// before Bind and after Close. Not to be called beside either.
 func (s *Socket) FD() int { return s.fd }
 
 // Receive takes up to len(d) received frames off the RX ring and returns how

@@ -190,6 +190,7 @@ func (u *UMEM) Reserve(ifindex, queue int, cfg Config) (*Socket, error) {
 	}
 	s := newSocket(u, slot, ifindex, queue, cfg)
 	u.sockets[slot] = s
+	s.prefill = make([]uint64, 0, cfg.Fill)
 	for len(s.prefill) < cfg.Fill {
 		c, ok := u.take(fillOwner(slot))
 		if !ok {
@@ -203,7 +204,9 @@ func (u *UMEM) Reserve(ifindex, queue int, cfg Config) (*Socket, error) {
 
 // Reclaim takes every frame back from a socket that the worker no longer uses
 // and that is closed (or was never bound). It returns how many were on their way
-// out (abandoned) and how many were with the fill side.
+// out (abandoned) and how many were with the fill side. Drivers that send straight
+// from the UMEM's pages in copy mode (virtio_net) may still be sending an abandoned
+// frame, which then leaves with what is next written to its chunk.
 func (u *UMEM) Reclaim(s *Socket) (abandonedTX, fill int) {
 	if u.sockets[s.slot] != s {
 		return 0, 0

@@ -43,21 +43,25 @@ func enterNamespace(t testing.TB) (name string) {
 	name = fmt.Sprintf("zhxsk%d-%d", os.Getpid(), time.Now().UnixNano()%1e6)
 	run(t, "ip", "netns", "add", name)
 	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
-	setNamespace(t, name)
+	if err := threadToNamespace(name); err != nil {
+		t.Fatal(err)
+	}
 	return name
 }
 
-func setNamespace(t testing.TB, name string) {
-	t.Helper()
-	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+// threadToNamespace ties the goroutine to its thread for good, so that the thread
+// ends with it, and moves the thread.
+func threadToNamespace(name string) error {
+	runtime.LockOSThread()
 	fd, err := unix.Open("/run/netns/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		t.Fatalf("open namespace: %v", err)
+		return fmt.Errorf("open namespace %s: %w", name, err)
 	}
 	defer unix.Close(fd)
 	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-		t.Fatalf("enter namespace: %v", err)
+		return fmt.Errorf("enter namespace %s: %w", name, err)
 	}
+	return nil
 }
 
 // veth is one cable in the test's namespace: near is the end with sockets on it,

@@ -112,7 +112,7 @@ func TestHairpin(t *testing.T) {
 		v.expect(t, string(frame))
 	}
 	st, err := s.Stats()
-	if err != nil || st.Kicks < 300 || st.InvalidRX+st.InvalidTX+st.InvalidCompletion+st.TXInvalid+st.RXInvalid != 0 {
+	if err != nil || st.Wakes == 0 || st.Kicks < 300 || st.InvalidRX+st.InvalidTX+st.InvalidCompletion+st.TXInvalid+st.RXInvalid != 0 {
 		t.Errorf("stats %+v, %v", st, err)
 	}
 	if c, err := p.Counters(0); err != nil || c.Redirected != 300 || c.NoSocket != 0 {
@@ -130,6 +130,9 @@ func TestSharedUMEMAcrossInterfaces(t *testing.T) {
 	sb, err := u.Join(b.index, 0)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if st, err := sb.Stats(); err != nil || st.Wakes == 0 {
+		t.Errorf("stats %+v, %v: the driver was not woken after bind", st, err)
 	}
 	attachFor(t, a, sa)
 	attachFor(t, b, sb)
@@ -352,4 +355,81 @@ func TestHugePages(t *testing.T) {
 		}
 	}
 	t.Logf("huge pages available: %v", available)
+}
+
+// A worker reserves, another goroutine binds, and a failure costs no frame.
+func TestBindFromAnotherGoroutine(t *testing.T) {
+	ns := enterNamespace(t)
+	a, b := addVeth(t, "a0", "a1", 1), addVeth(t, "b0", "b1", 1)
+	u, _ := openPrimary(t, a)
+	free := len(u.free)
+	if _, err := u.Join(b.index, 9); err == nil || len(u.free) != free {
+		t.Errorf("join of queue 9 of 1: %v, %d frames free; want an error and %d", err, len(u.free), free)
+	}
+	s, err := u.Reserve(b.index, 0, u.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.FD() != -1 {
+		t.Errorf("FD = %d before Bind, want -1", s.FD())
+	}
+	bound := make(chan error)
+	go func() {
+		if err := threadToNamespace(ns); err != nil {
+			bound <- err
+			return
+		}
+		bound <- errors.Join(s.Bind(), func() error {
+			if s.Bind() == nil {
+				return errors.New("bound twice")
+			}
+			return nil
+		}())
+	}()
+	if err := <-bound; err != nil {
+		t.Fatal(err)
+	}
+	attachFor(t, b, s)
+	b.send(t, udp4("handed over"))
+	transmit(t, s, receiveOne(t, s))
+	b.expect(t, string(udp4("handed over")))
+	checkTotal(t, u)
+}
+
+// A full batch leaves in one kick where the kernel takes the budget, in two
+// where it does not, and all of it arrives.
+func TestBatchInOneKick(t *testing.T) {
+	enterNamespace(t)
+	v := addVeth(t, "a0", "a1", 1)
+	cfg := smallConfig()
+	cfg.Batch = 64
+	u, s, err := OpenPrimary(v.index, 0, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d []Desc
+	for i := range 64 {
+		addr, _ := u.Alloc()
+		frame := udp4(fmt.Sprintf("frame %02d", i))
+		d = append(d, Desc{Addr: addr, Len: uint32(copy(u.Frame(Desc{Addr: addr, Len: uint32(len(frame))}), frame))})
+	}
+	if n := s.Transmit(d); n != 64 {
+		t.Fatalf("Transmit = %d, want 64", n)
+	}
+	s.Kick()
+	waitFor(t, "completions", func() bool { s.Complete(); n, _ := s.TXPending(); return n == 0 })
+	for i := range 64 {
+		v.expect(t, string(udp4(fmt.Sprintf("frame %02d", i))))
+	}
+	budget := unix.SetsockoptInt(s.FD(), unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, 64)
+	want := uint64(2)
+	if budget == nil {
+		want = 1
+	}
+	if st, err := s.Stats(); err != nil || st.Kicks > want {
+		t.Errorf("%d kicks for 64 frames, want %d (%v)", st.Kicks, want, err)
+	}
+	if err := errors.Join(s.Close(), u.Close()); err != nil {
+		t.Error(err)
+	}
 }
