@@ -84,12 +84,12 @@ func isTimeout(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// isLocal reports whether err is a shortage on this host. Counting it against
+// isLocal reports whether err is a shortage on this host, or its slowness. Counting it against
 // a backend would take every backend out at once, for a fault of the prober.
 func isLocal(err error) bool {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
-		return false
+		return errors.Is(err, errNoticedLate)
 	}
 	switch errno {
 	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM:

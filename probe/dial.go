@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -116,10 +117,35 @@ func (s *socket) connect() error {
 		}
 		return result != nil
 	})
+	if err != nil && s.connected() {
+		return errNoticedLate
+	}
 	if err != nil {
 		return err
 	}
 	return result
+}
+
+// errNoticedLate is the error of a connect that was completed by the kernel in
+// time, but not noticed before the deadline.
+var errNoticedLate = errors.New("up in time, but this host was too slow to notice")
+
+func (s *socket) connected() (yes bool) {
+	_ = s.raw.Control(func(fd uintptr) { // fails only on a closed socket
+		_, err := unix.Getpeername(int(fd))
+		yes = err == nil
+	})
+	return yes
+}
+
+// readable reports whether something has arrived that was not read yet.
+func (s *socket) readable() (yes bool) {
+	_ = s.raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		yes = err == nil && n == 1 && p[0].Revents&unix.POLLIN != 0
+	})
+	return yes
 }
 
 func sockaddr(to netip.AddrPort) (unix.Sockaddr, error) {

@@ -303,3 +303,35 @@ func TestStallIsInconclusive(t *testing.T) {
 		}
 	}
 }
+
+// checkerFunc is a Checker made of a function.
+type checkerFunc func(net.Conn) Result
+
+func (f checkerFunc) Probe(c net.Conn, _ netip.AddrPort) Result { return f(c) }
+
+// An answer that waits unread at the deadline says that this host was slow; a
+// deadline with nothing to read says that the backend was.
+func TestUnreadAnswerIsInconclusive(t *testing.T) {
+	banner := serve(t, func(c net.Conn) { c.Write([]byte("220 ready")); untilClosed(c) })
+	silent := serve(t, untilClosed)
+	for _, tc := range []struct {
+		addr netip.AddrPort
+		want bool
+	}{{banner, true}, {silent, false}} {
+		p, err := New(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := NewTarget(tc.addr.Addr(), fastCheck(TCP, tc.addr.Port()))
+		late := checkerFunc(func(c net.Conn) Result {
+			time.Sleep(target.Check.Timeout + time.Millisecond)
+			_, err := c.Read(make([]byte, 10))
+			return failed("read", err)
+		})
+		s := &spec{target: target, checker: late}
+		res := p.converse(&worker{ctx: t.Context()}, s, time.Now().Add(target.Check.Timeout))
+		if !res.timedOut || res.Inconclusive != tc.want || strings.Contains(res.Text, "unread") != tc.want {
+			t.Errorf("inconclusive %v wanted: %+v", tc.want, res)
+		}
+	}
+}

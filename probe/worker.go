@@ -45,9 +45,8 @@ func (p *Pool) execute(w *worker, s *spec, start time.Time) Result {
 	res := p.converse(w, s, start.Add(timeout))
 	res.Latency = time.Since(start)
 	if over := res.Latency - timeout; res.timedOut && over > max(stallSlack, timeout/10) {
-		// The runtime ends an operation at its deadline even if the answer is
-		// there. If that happens so late, this process was not running: the
-		// answer may have been in time.
+		// Noticed so late, the timeout says that this process was not running:
+		// the probe may have had no time to ask.
 		res.Inconclusive = true
 		res.Text += ", but this host was stalled for " + over.Round(time.Millisecond).String()
 	}
@@ -76,12 +75,20 @@ func (p *Pool) converse(w *worker, s *spec, deadline time.Time) Result {
 		return Result{Text: "cancelled", Inconclusive: true}
 	}
 	defer w.end()
-	if c, ok := conn.(*socket); ok {
-		if err := c.connect(); err != nil {
+	sock, own := conn.(*socket)
+	if own {
+		if err := sock.connect(); err != nil {
 			return failed("connect", err)
 		}
 	}
-	return s.checker.Probe(conn, s.target.Addr)
+	res := s.checker.Probe(conn, s.target.Addr)
+	if res.timedOut && own && sock.readable() {
+		// At the deadline the runtime ends a read even if the answer waits to
+		// be read. A probe that is scheduled in time leaves nothing unread.
+		res.Inconclusive = true
+		res.Text += ", with data unread: this host was too slow"
+	}
+	return res
 }
 
 func (p *Pool) open(s *spec) (*socket, error) {
