@@ -141,6 +141,17 @@ func (d *device) run() {
 	})
 }
 
+// sub runs a subtest with the device and its network bound to it, so that a
+// failure ends the subtest alone.
+func (d *device) sub(name string, fn func(d *device)) {
+	d.net.Helper()
+	d.net.T.Run(name, func(t *testing.T) {
+		n, part := *d.net, *d
+		n.T, part.net = t, &n
+		fn(&part)
+	})
+}
+
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }
 
 // ready waits until everything that is configured works.
@@ -177,6 +188,41 @@ func (d *device) ready() {
 		}
 		return nil
 	})
+}
+
+// status reads the status of an appliance that must be running.
+func (d *device) status() admin.Status {
+	d.net.Helper()
+	s, err := d.Status()
+	if err != nil {
+		d.net.Fatal(err)
+	}
+	return s
+}
+
+// counted waits until a counter of the accounting has reached want.
+func (d *device) counted(what string, of func(a *admin.Accounting) uint64, want uint64) {
+	d.net.Helper()
+	d.wait(fmt.Sprintf("%d %s", want, what), 5*time.Second, func() error {
+		s, err := d.Status()
+		if err != nil {
+			return err
+		}
+		if got := of(&s.Accounting); got < want {
+			return fmt.Errorf("%d so far", got)
+		}
+		return nil
+	})
+}
+
+// dropped returns a reader of one drop counter.
+func dropped(reason string) func(*admin.Accounting) uint64 {
+	return func(a *admin.Accounting) uint64 { return a.Dropped[reason] }
+}
+
+// answered returns a reader of one answer counter.
+func answered(kind string) func(*admin.Accounting) uint64 {
+	return func(a *admin.Accounting) uint64 { return a.Answered[kind] }
 }
 
 // wait polls until cond returns nil.
