@@ -42,6 +42,9 @@ func BenchmarkLookup(b *testing.B) {
 		}
 		w := table.NewWriter()
 		refused := fill(b, w, c.flows, 0)
+		if float64(refused) > 1e-5*float64(c.flows) {
+			b.Fatalf("%d of %d flows refused, want less than 0.001 %%", refused, c.flows)
+		}
 		b.Run(fmt.Sprintf("flows=%s/hit", c.name), func(b *testing.B) {
 			benchHits(b, w, c.flows, 0, refused)
 		})
@@ -86,6 +89,7 @@ func benchHits(b *testing.B, w *Writer, flows, first uint64, refused int) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(batches*benchBatch), "ns/pkt")
+	b.ReportMetric(float64(refused), "refused")
 	want := batches * benchBatch
 	if first != 0 {
 		want = 0
@@ -131,7 +135,7 @@ func BenchmarkInsert(b *testing.B) {
 		}
 		if n%flows == 0 {
 			b.StopTimer()
-			now += ticks30
+			now += 30 * 16
 			w.Sweep(now, table.Lines())
 			b.StartTimer()
 		}
@@ -142,5 +146,3 @@ func BenchmarkInsert(b *testing.B) {
 		b.Fatal(err)
 	}
 }
-
-const ticks30 = 30 * 16

@@ -44,9 +44,8 @@ type Table struct {
 	limits     *limits
 	touched    []atomic.Uint64 // one bit per region that ever held an entry; a power of two of words
 	seed       uint64
-	idle       uint32 // default, ticks
-	quota      int64  // entries that may be Unconfirmed
-	leaseLen   int64  // how much of the quota a writer takes at once
+	quota      int64 // entries that may be Unconfirmed
+	leaseLen   int64 // how much of the quota a writer takes at once
 	releaseMem func() error
 
 	mu      sync.Mutex // guards the rest of this block
@@ -63,8 +62,9 @@ type Table struct {
 
 // limits are the idle timeouts in ticks.
 type limits struct {
-	state   [4]uint32 // upper bound in a state, by the last two bits of the seen word
-	service [1 << 16]atomic.Uint32
+	idle    uint32                 // of services without their own
+	state   [4]uint32              // upper bound in a state, by the last two bits of the seen word
+	service [1 << 16]atomic.Uint32 // what to add to idle, modulo 2^32: zeroed memory is right
 }
 
 // New makes an empty table. Errors: an option out of range, or no memory.
@@ -101,18 +101,14 @@ func New(o Options) (*Table, error) {
 	quota := max(int64(o.HalfOpenShare*float64(n)), 1)
 	t := &Table{
 		store:      s,
-		limits:     &limits{state: [4]uint32{Unconfirmed + 1: ticks(o.HalfOpen), Confirmed + 1: maxTimeout, Closing + 1: ticks(o.Closing)}},
+		limits:     &limits{idle: ticks(o.Idle), state: [4]uint32{Unconfirmed + 1: ticks(o.HalfOpen), Confirmed + 1: maxTimeout, Closing + 1: ticks(o.Closing)}},
 		touched:    make([]atomic.Uint64, max(1, n/regionLines/64)),
 		seed:       o.Seed,
-		idle:       ticks(o.Idle),
 		quota:      quota,
 		leaseLen:   min(max(quota/1024, 1), 64),
 		releaseMem: release,
 	}
 	t.unused.Store(quota)
-	for i := range t.limits.service {
-		t.limits.service[i].Store(t.idle)
-	}
 	return t, nil
 }
 
@@ -135,16 +131,16 @@ func (t *Table) Lines() int { return int(t.mask) + 1 }
 // included; 0 or less takes the table's default again. Changes are seen by the
 // next look-up of each writer.
 func (t *Table) SetIdle(service uint16, d time.Duration) {
-	n := t.idle
+	delta := uint32(0)
 	if d > 0 {
-		n = ticks(d)
+		delta = ticks(d) - t.limits.idle
 	}
-	t.limits.service[service].Store(n)
+	t.limits.service[service].Store(delta)
 }
 
 // expired reports whether an entry of the given meta and seen words is over.
 func (l *limits) expired(seen, meta uint64, now Tick) bool {
-	limit := min(l.service[uint16(meta)].Load(), l.state[seen&3])
+	limit := min(l.idle+l.service[uint16(meta)].Load(), l.state[seen&3])
 	age := int32(now - lastOf(seen)) // negative: another writer's clock is ahead
 	return age >= 0 && uint32(age) >= limit
 }
