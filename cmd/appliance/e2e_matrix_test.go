@@ -133,26 +133,24 @@ func (m *matrix) tcp(n *network, server netip.AddrPort) (conversation, string) {
 // check holds the captures of a conversation against each other.
 func (m *matrix) check(n *network, c conversation, backend string, route bool) {
 	n.Helper()
-	sent := func() [][]byte { return framesOf(m.out, going(lab.Out, c.there)) }
 	var owners []string
+	var sent, arrived [][]byte
 	n.eventually("every frame to arrive", 5*time.Second, func() (bool, error) {
-		owners = owners[:0]
-		arrived := 0
+		owners, arrived = nil, nil
 		for name, in := range m.in {
-			if k := len(framesOf(in, going(lab.In, c.there))); k > 0 {
-				owners, arrived = append(owners, name), arrived+k
+			if frames := framesOf(in, going(lab.In, c.there)); len(frames) > 0 {
+				owners, arrived = append(owners, name), append(arrived, frames...)
 			}
 		}
-		want := len(sent())
-		return want > 0 && arrived == want, fmt.Errorf("%d of %d", arrived, want)
+		sent = framesOf(m.out, going(lab.Out, c.there))
+		return len(sent) > 0 && len(arrived) == len(sent), fmt.Errorf("%d of %d", len(arrived), len(sent))
 	})
 	if len(owners) != 1 || backend != "" && owners[0] != backend {
 		n.Fatalf("the frames arrived at %v, and %q answered", owners, backend)
 	}
 	owner := n.Backend(owners[0]).Node
 	mac, own := n.mac(owner, "eth0"), n.mac(n.Appliance(), "eth0")
-	arrived := framesOf(m.in[owner.Name()], going(lab.In, c.there))
-	for i, frame := range sent() {
+	for i, frame := range sent {
 		if to := frame[:6]; !bytes.Equal(to, own) {
 			n.Fatalf("the client sent to %x, want the appliance's %s", to, own)
 		}
