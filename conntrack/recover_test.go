@@ -90,14 +90,12 @@ func TestDeadWriter(t *testing.T) {
 // for the other's entry: one entry stays.
 func TestRecoverDuplicates(t *testing.T) {
 	for _, c := range []struct {
-		name         string
-		settled      [2]bool // of the entries in the first and second home line
-		lowFirst     bool
-		wantAtSecond bool
+		name    string
+		settled [2]bool // of the entries in the lower and higher home line
 	}{
 		{name: "both tentative"},
-		{name: "settled first", settled: [2]bool{true, false}},
-		{name: "settled second", settled: [2]bool{false, true}},
+		{name: "lower settled", settled: [2]bool{true, false}},
+		{name: "higher settled", settled: [2]bool{false, true}},
 		{name: "both settled", settled: [2]bool{true, true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
