@@ -20,6 +20,7 @@ type (
 		due   time.Time
 	}
 	finished struct {
+		worker *worker // idle again
 		entry  *entry
 		spec   *spec
 		start  time.Time

@@ -76,19 +76,29 @@ func (p *Pool) start(ctx context.Context, e *entry, now time.Time, goroutines *s
 	j := job{entry: e, spec: e.spec, due: e.due}
 	e.inFlight = true
 	p.stats.Skipped += uint64(e.plan(now, p.rng))
-	if p.inFlight == len(p.workers) {
-		w := &worker{ctx: ctx}
-		p.workers = append(p.workers, w)
-		goroutines.Go(func() { p.work(w) })
-	}
 	p.inFlight++
-	p.jobs <- j
+	w := p.takeWorker(ctx, goroutines)
+	w.jobs <- j
+}
+
+// takeWorker returns an idle worker, a new one if there is none.
+func (p *Pool) takeWorker(ctx context.Context, goroutines *sync.WaitGroup) *worker {
+	if n := len(p.idle); n > 0 {
+		w := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return w
+	}
+	w := &worker{ctx: ctx, jobs: make(chan job, 1)}
+	p.workers = append(p.workers, w)
+	goroutines.Go(func() { p.work(w) })
+	return w
 }
 
 // finish takes one result: verdict, history, next due time.
 func (p *Pool) finish(f *finished, now time.Time) {
 	e := f.entry
 	p.inFlight--
+	p.idle = append(p.idle, f.worker)
 	e.inFlight = false
 	p.count(f)
 	if e.removed {

@@ -67,7 +67,6 @@ type Pool struct {
 	opts Options
 	run  func(*worker, *spec, time.Time) Result // execute; replaced in tests of the schedule
 
-	jobs   chan job      // capacity Concurrency: dispatch never blocks
 	wake   chan struct{} // capacity 1: ends a long sleep of the schedule
 	notify chan struct{} // capacity 1: there are transitions to deliver
 
@@ -80,6 +79,7 @@ type Pool struct {
 	updates   uint64
 	lastFirst time.Time // when the last first probe of a target started
 	workers   []*worker
+	idle      []*worker // the one that finished last is at the end and gets the next job: its stack is in cache
 	inFlight  int
 	healthy   int // targets in state Healthy
 	pending   []Transition
@@ -106,7 +106,6 @@ func New(opts Options) (*Pool, error) {
 	}
 	p := &Pool{
 		opts:    opts,
-		jobs:    make(chan job, opts.Concurrency),
 		wake:    make(chan struct{}, 1),
 		notify:  make(chan struct{}, 1),
 		rng:     rand.New(rand.NewPCG(seed, seed)),
@@ -131,8 +130,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	var goroutines sync.WaitGroup
 	goroutines.Go(func() { p.deliver(ctx) })
 	p.schedule(ctx, &goroutines)
-	close(p.jobs)
-	p.cancelAll()
+	p.stopWorkers()
 	goroutines.Wait()
 	return nil
 }

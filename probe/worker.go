@@ -14,7 +14,8 @@ const stallSlack = 20 * time.Millisecond
 // worker is a goroutine that runs one probe at a time. It stays until the pool
 // stops: its stack has grown to what a probe needs.
 type worker struct {
-	ctx context.Context // of Run
+	ctx  context.Context // of Run
+	jobs chan job        // capacity 1: an idle worker takes a job at once
 
 	mu      sync.Mutex
 	conn    net.Conn // of the running probe
@@ -23,7 +24,7 @@ type worker struct {
 
 // work runs jobs until the pool stops.
 func (p *Pool) work(w *worker) {
-	for j := range p.jobs {
+	for j := range w.jobs {
 		if w.ctx.Err() != nil {
 			continue // drain: the schedule has ended, nobody wants the result
 		}
@@ -34,7 +35,7 @@ func (p *Pool) work(w *worker) {
 			t := &j.spec.target
 			p.opts.Observe(Observation{Key: t.Key, Type: t.Check.Type, Result: res, Lateness: late})
 		}
-		p.report(finished{entry: j.entry, spec: j.spec, start: start, late: late, result: res})
+		p.report(finished{worker: w, entry: j.entry, spec: j.spec, start: start, late: late, result: res})
 	}
 }
 
@@ -128,11 +129,12 @@ func (w *worker) stop() {
 	}
 }
 
-// cancelAll ends the probes in flight.
-func (p *Pool) cancelAll() {
+// stopWorkers ends the probes in flight and then their goroutines.
+func (p *Pool) stopWorkers() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, w := range p.workers {
 		w.stop()
+		close(w.jobs)
 	}
 }
