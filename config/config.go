@@ -1,5 +1,7 @@
 package config
 
+import "math/bits"
+
 // Config is a whole configuration: validated, every default filled in, every name made. It holds no
 // reference to the file it came from; two files that say the same give equal values. It is not changed
 // after Load or Parse returned it, so it may be read by any number of goroutines.
@@ -101,9 +103,10 @@ var configTable = object[Config]{noun: "the configuration", fields: []*field[Con
 	if n := len(c.ForwardingRules) + len(c.Routes); n > maxRules {
 		d.errorAt(&c.Routes, "makes %d forwarding rules and routes together; use at most %d", n, maxRules)
 	}
-	// A worker has one block of frames for its queue of all interfaces, addressed with 32 bits.
+	// A worker has one block of frames for its queue of all interfaces, a power of two of them, addressed
+	// with 32 bits.
 	perQueue := uint64(c.Tuning.FramesPerQueue) * uint64(c.Tuning.FrameSize)
-	if n := uint64(len(c.Interfaces)); n*perQueue > 1<<32-1 {
+	if n := uint(len(c.Interfaces)); n > 0 && perQueue<<bits.Len(n-1) > 1<<32-1 {
 		d.errorAt(&c.Tuning.FramesPerQueue, "%d frames of %d bytes for %d interfaces are 4 GiB or more; use fewer", c.Tuning.FramesPerQueue, c.Tuning.FrameSize, n)
 	}
 }}

@@ -65,7 +65,7 @@ var tuningTable = object[Tuning]{noun: "tuning", fields: []*field[Tuning]{
 		"packet buffers of a queue: at least three times rxRing and once txRing").def("8192"),
 	key("frameSize", powerOfTwo(2048, 4096), func(t *Tuning) *int { return &t.FrameSize },
 		"bytes of a packet buffer: 2048 carries an MTU of 1500, 4096 up to about 3500 at twice the memory").def("2048"),
-	key("batch", powerOfTwo(32, 256), func(t *Tuning) *int { return &t.Batch },
+	key("batch", powerOfTwo(1, 256), func(t *Tuning) *int { return &t.Batch },
 		"packets handled together: more hide memory latency, fewer answer sooner").def("64"),
 	key("hugePages", enum("", nil, HugePagesAuto, HugePagesAlways, HugePagesNever), func(t *Tuning) *HugePages { return &t.HugePages },
 		"packet buffers in huge pages: auto uses them where they are free").def("auto"),

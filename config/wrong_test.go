@@ -2,6 +2,7 @@ package config
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -43,6 +44,9 @@ func wrongCases(t testing.TB) []wrongCase {
 	return cases
 }
 
+// ours are words of the implementation, which readers of messages do not know.
+var ours = regexp.MustCompile(`\b(config|netip|strconv|yaml|time|json)\.\w|\[\][a-zA-Z]|\b(uint16|int64|float64|nil|struct|Duration|Atoi)\b`)
+
 func TestWrong(t *testing.T) {
 	lines := 0
 	for _, c := range wrongCases(t) {
@@ -62,6 +66,12 @@ func TestWrong(t *testing.T) {
 			for _, p := range problems {
 				if p.Line < 1 || p.Column < 1 {
 					t.Errorf("%q has no place", p)
+				}
+				if !strings.Contains(p.Text, "; ") {
+					t.Errorf("%q does not say what is allowed", p)
+				}
+				if m := ours.FindString(p.Text); m != "" {
+					t.Errorf("%q has %q, which is a word of this code", p, m)
 				}
 			}
 		})

@@ -59,8 +59,8 @@ func (h *hostCheck) checkInterface(i config.Interface) {
 	}
 	for _, q := range i.Queues {
 		if a.NumRxQueues > 0 && q >= a.NumRxQueues {
-			h.find("interface %s has %d queues, 0 to %d, and no queue %d; correct queues, or raise their number with ethtool -L %s",
-				i.Name, a.NumRxQueues, a.NumRxQueues-1, q, i.Name)
+			h.find("interface %s has no queue %d, only 0 to %d; correct queues, or raise their number with ethtool -L %s",
+				i.Name, q, a.NumRxQueues-1, i.Name)
 		}
 	}
 }
