@@ -19,7 +19,7 @@ type DeliveryState uint8
 // Delivery states. Only Deliverable has a valid header and port.
 const (
 	Pending     DeliveryState = iota // nothing known yet
-	Deliverable                      //
+	Deliverable                      // header and port are valid
 	NoNeighbour                      // address resolution failed or is under way
 	NotOnLink                        // the kernel's route goes through a gateway
 	NoRoute                          // the kernel has no route, or none through a port of ours
@@ -33,10 +33,10 @@ func (s DeliveryState) String() string {
 // Delivery is how a frame is made to reach an address. For layer 2 the header is the destination and
 // source MAC (Len 12), written over the first 12 bytes of the frame.
 type Delivery struct {
-	Header [64]byte
-	Len    uint8
-	State  DeliveryState
 	Port   int16 // index in Options.Ports, -1 = none
+	Len    uint8 // of the header, bytes
+	State  DeliveryState
+	Header [64]byte
 }
 
 // BackendFlags is the state of a backend in one family.
@@ -47,10 +47,10 @@ const (
 	FlagPresent     BackendFlags = 1 << iota // has an address in this family
 	FlagHealthy                              // last verdict healthy
 	FlagUnhealthy                            // last verdict unhealthy
-	FlagDeliverable                          //
+	FlagDeliverable                          // frames can reach it
 	FlagDrained                              // by the operator: no new connections
 	FlagRemoved                              // no longer configured; tracked flows drain
-	FlagFailover                             // role
+	FlagFailover                             // role; primary without it
 )
 
 // flowClass is how draining and persistence tell protocols apart.
@@ -69,7 +69,8 @@ const (
 	keepNever   = math.MinInt64
 )
 
-// Backend is one backend of one service in a snapshot. It is immutable.
+// Backend is one backend of one service in a snapshot. It is immutable. What forwarding an IPv4
+// packet reads is in the first two of its four cache lines (64 bytes each).
 type Backend struct {
 	Ref     Ref
 	Service uint16 // Service.ID
@@ -78,9 +79,9 @@ type Backend struct {
 	Flags   [2]BackendFlags
 	// keepUntil is the last moment at which a tracked flow may stay, by family and class.
 	keepUntil [2][numClasses]int64
-	Addr      [2][2]uint64 // zero without FlagPresent
 	Delivery  [2]Delivery
-	Weight    uint32 // as configured
+	Weight    uint32       // 1 in services that are not weighted
+	Addr      [2][2]uint64 // zero without FlagPresent
 	Name      string
 }
 

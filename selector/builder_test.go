@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -100,5 +101,16 @@ func TestSelectStaysInZone(t *testing.T) {
 	}
 	if len(seen) != 12 {
 		t.Errorf("a client without a zone reached %d backends in all, want 12", len(seen))
+	}
+}
+
+// TestBackendLines guards what the order of Backend's fields buys.
+func TestBackendLines(t *testing.T) {
+	var b Backend
+	if size := unsafe.Sizeof(b); size != 256 {
+		t.Errorf("a backend takes %d bytes, want 256", size)
+	}
+	if at := unsafe.Offsetof(b.Delivery); at != 64 {
+		t.Errorf("the IPv4 delivery is at %d, want at the second cache line", at)
 	}
 }

@@ -45,21 +45,27 @@ type Share struct {
 // Errors of Explain.
 var (
 	ErrNoRule   = errors.New("no such rule or route")
-	ErrFamilies = errors.New("client and rule are of different IP versions")
+	ErrFamilies = errors.New("addresses and rule are of different IP versions")
 )
 
-// Explain says which backend a new connection of a rule or route would get, and why. The destination
-// of a forwarding rule's tuple may be left zero: it is the rule's address.
+// Explain says which backend a new connection of a rule or route would get, and why. The tuple's
+// destination may be left zero: it is then the rule's address, or the first one of the route's range.
 func (s *Snapshot) Explain(rule string, t Tuple) (Explanation, error) {
 	r := s.Rule(rule)
 	if r == nil {
 		return Explanation{}, fmt.Errorf("explain %q: %w", rule, ErrNoRule)
 	}
-	if familyOf(netipOf(t.Src)) != r.Family {
-		return Explanation{}, fmt.Errorf("explain %q: client %v: %w", rule, netipOf(t.Src), ErrFamilies)
-	}
-	if !r.Route && t.Dst == [2]uint64{} {
+	switch {
+	case t.Dst != [2]uint64{}:
+	case r.Route:
+		t.Dst = words(r.DestRange.Addr())
+	default:
 		t.Dst = r.addr
+	}
+	for _, a := range [][2]uint64{t.Src, t.Dst} {
+		if familyOf(netipOf(a)) != r.Family {
+			return Explanation{}, fmt.Errorf("explain %q: %v: %w", rule, netipOf(a), ErrFamilies)
+		}
 	}
 	zone, region := s.clients.lookup(t.Src)
 	set := s.members(r.Service, r.Family)

@@ -127,6 +127,9 @@ func TestExplainErrors(t *testing.T) {
 	if _, err := s.Explain("vip", Tuple{Src: words(addr("2001:db8::1"))}); !errors.Is(err, ErrFamilies) {
 		t.Errorf("Explain = %v, want ErrFamilies", err)
 	}
+	if _, err := s.Explain("vip", Tuple{Src: words(addr("10.1.0.1")), Dst: words(addr("2001:db8::1"))}); !errors.Is(err, ErrFamilies) {
+		t.Errorf("Explain = %v, want ErrFamilies", err)
+	}
 	if _, err := Offline(spillOptions(), []string{"nobody"}, nil); err == nil {
 		t.Error("Offline took a backend that is in no service")
 	}

@@ -57,7 +57,7 @@ func (b *Builder) rebuildFrame(zones map[string]uint16) {
 		r := b.addRule(f, ro.Name, ro.Service, Rule{
 			Family: familyOf(dest.Addr()), Protocol: ro.Protocol, Route: true, AllPorts: true,
 			DecrementTTL: ro.DecrementTTL, Symmetric: ro.Symmetric, AllowGlobal: true,
-			Announce: ro.Announce, Ports: portMask(o.Ports, ro.Interfaces),
+			Announce: ro.Announce, Ports: portMask(o.Ports, ro.Interfaces), DestRange: dest,
 		})
 		e := routeEntry{rule: r, dest: dest}
 		if ro.SrcRange.IsValid() {

@@ -21,8 +21,8 @@ type Rule struct {
 	Service      *Service
 	Ports        uint64 // bit per port index: where it applies
 	Name         string
-
-	addr [2]uint64 // the address answered for; zero = none
+	addr         [2]uint64    // the rule's address, or the route's nextHopAddress; zero = none
+	DestRange    netip.Prefix // routes only
 }
 
 // Address is the address answered for: the forwarding rule's, or the route's nextHopAddress. It is

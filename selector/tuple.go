@@ -25,7 +25,7 @@ const (
 	Shape1 uint8 = 4 // source address
 )
 
-// Affinity is a service's session affinity.
+// SessionAffinity is a service's session affinity.
 type SessionAffinity uint8
 
 // Session affinities. AffinityNone hashes like AffinityClientIPPortProto: hashing always happens.
