@@ -114,7 +114,11 @@ func BenchmarkInsert(b *testing.B) {
 	var keys [benchBatch]Key
 	var hashes [benchBatch]uint64
 	var sink uint64
-	n, now := uint64(0), Tick(0)
+	n, now := uint64(0), Tick(600*16)
+	if refused := fill(b, w, flows, 0); refused != 0 { // so that the memory is there
+		b.Fatalf("%d refused", refused)
+	}
+	w.Sweep(now, table.Lines())
 	b.ReportAllocs()
 	for b.Loop() {
 		for i := range keys {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -139,11 +140,12 @@ func TestChurn(t *testing.T) {
 		keys[n] = flowKey(uint64(n))
 		numbers[keys[n]] = uint32(n + 1)
 	}
+	var clock atomic.Uint32
 	stop := make(chan struct{})
 	var writers, readers sync.WaitGroup
 	for who := range 4 {
 		w := table.NewWriter()
-		writers.Go(func() { churn(t, w, keys, who) })
+		writers.Go(func() { churn(t, w, keys, who, &clock) })
 	}
 	readers.Go(func() {
 		for {
@@ -172,7 +174,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-func churn(t *testing.T, w *Writer, keys []Key, who int) {
+func churn(t *testing.T, w *Writer, keys []Key, who int, clock *atomic.Uint32) {
 	rng := rand.New(rand.NewPCG(7, uint64(who)))
 	steps := 400_000
 	if raceEnabled {
@@ -181,7 +183,10 @@ func churn(t *testing.T, w *Writer, keys []Key, who int) {
 	for step := range steps {
 		n := rng.IntN(len(keys))
 		k, hash := &keys[n], narrow(&keys[n])
-		now := Tick(step/400 + who)
+		if step%4000 == 3999 {
+			clock.Add(40) // past every timeout
+		}
+		now := Tick(clock.Load()) + Tick(who)
 		b, _, ref, ok := w.Lookup(k, hash, now)
 		if ok && b.ID() != uint32(n+1) {
 			t.Errorf("key %d has backend %d", n+1, b.ID())
