@@ -2,6 +2,7 @@ package selector
 
 import (
 	"math"
+	"net/netip"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -153,5 +154,39 @@ func BenchmarkHash(b *testing.B) {
 	}
 	if sum == 0 {
 		b.Log("zero")
+	}
+}
+
+// TestFirewallPair: the services on the two sides of a pair of firewalls, with other names and other
+// addresses for the same machines, choose the same machine for the two directions of a flow.
+func TestFirewallPair(t *testing.T) {
+	o := grid(9, 1)
+	o.Services[0].Affinity, o.Services[0].SymmetryGroup = AffinityClientIPPortProto, "firewalls"
+	inside := o.Services[0]
+	inside.Name, inside.Backends = "inside", nil
+	for i, b := range o.Services[0].Backends {
+		b.Address = netip.AddrFrom4([4]byte{172, 31, 0, byte(100 - i)})
+		inside.Backends = append([]BackendOptions{b}, inside.Backends...)
+	}
+	o.Services = append(o.Services, inside)
+	o.Routes = []RouteOptions{
+		{Name: "out", DestRange: prefixes("192.168.0.0/16")[0], Service: "web", Symmetric: true},
+		{Name: "in", DestRange: prefixes("10.0.0.0/8")[0], Service: "inside", Symmetric: true},
+	}
+	s := healthy(mustNew(t, o), 1)
+	used := map[string]bool{}
+	for port := range uint16(200) {
+		there := tupleFrom("10.1.0.1", port)
+		there.Dst = words(addr("192.168.7.7"))
+		back := there.Reverse()
+		a := s.Backend(s.Select(s.Route(there.Src, there.Dst, protoTCP, 0), &there).Backend)
+		b := s.Backend(s.Select(s.Route(back.Src, back.Dst, protoTCP, 0), &back).Backend)
+		if a.Name != b.Name || a.Service == b.Service {
+			t.Fatalf("port %d: %s of service %d one way, %s of service %d the other", port, a.Name, a.Service, b.Name, b.Service)
+		}
+		used[a.Name] = true
+	}
+	if len(used) != 9 {
+		t.Errorf("200 flows used %d firewalls, want 9", len(used))
 	}
 }

@@ -62,6 +62,17 @@ func (m *matcher) Rule(proto uint8, dstPort uint16, hasPorts bool) *Rule {
 	return m.any
 }
 
+// RuleTo is a rule of this address that sends a protocol to the service with an ID, nil if there is
+// none. It is for packets whose ports are not known but whose backend is.
+func (m *matcher) RuleTo(proto uint8, service uint16) *Rule {
+	for _, r := range m.rules {
+		if r.Service.ID == service && (r.Protocol == proto || r.Protocol == 0) {
+			return r
+		}
+	}
+	return nil
+}
+
 // add enters a rule with its ports.
 func (m *matcher) add(r *Rule, ports []PortRange) {
 	m.rules = append(m.rules, r)
