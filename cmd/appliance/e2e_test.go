@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +82,7 @@ type device struct {
 	*admin.Client
 	net     *network
 	process *lab.Process
+	node    string // where it runs
 	file    string // configuration
 	socket  string
 }
@@ -109,11 +113,18 @@ func (n *network) start(yaml string) *device {
 
 func (n *network) startAt(node, yaml string) *device {
 	n.Helper()
-	d := &device{net: n, file: filepath.Join(n.Dir(), node+".yaml"), socket: filepath.Join(n.Dir(), node+".sock")}
-	d.Client = admin.NewClient(d.socket)
-	d.write(yaml)
+	d := n.prepare(node, yaml)
 	d.run()
 	d.ready()
+	return d
+}
+
+// prepare writes an appliance's configuration without starting it.
+func (n *network) prepare(node, yaml string) *device {
+	n.Helper()
+	d := &device{net: n, node: node, file: filepath.Join(n.Dir(), node+".yaml"), socket: filepath.Join(n.Dir(), node+".sock")}
+	d.Client = admin.NewClient(d.socket)
+	d.write(yaml)
 	return d
 }
 
@@ -129,7 +140,7 @@ func (d *device) run() {
 	d.net.Helper()
 	cmd := exec.Command(os.Args[0], "run", "--config", d.file)
 	cmd.Env = append(os.Environ(), asAppliance+"=1")
-	p, err := d.net.Start(strings.TrimSuffix(filepath.Base(d.file), ".yaml"), cmd)
+	p, err := d.net.Start(d.node, cmd)
 	if err != nil {
 		d.net.Fatal(err)
 	}
@@ -225,6 +236,20 @@ func answered(kind string) func(*admin.Accounting) uint64 {
 	return func(a *admin.Accounting) uint64 { return a.Answered[kind] }
 }
 
+// announced returns an error unless all the named rules are announced.
+func (d *device) announced(names ...string) error {
+	s, err := d.Status()
+	if err != nil {
+		return err
+	}
+	for _, r := range s.Rules {
+		if slices.Contains(names, r.Name) && !r.Announced {
+			return fmt.Errorf("rule %s is not announced: %s", r.Name, r.Problem)
+		}
+	}
+	return nil
+}
+
 // wait polls until cond returns nil.
 func (d *device) wait(what string, within time.Duration, cond func() error) {
 	d.net.Helper()
@@ -273,6 +298,53 @@ func (d *device) balanced() admin.Status {
 		return err
 	})
 	return s
+}
+
+// command runs the appliance's program against the running one, as an operator
+// would, and returns what it printed.
+func (d *device) command(args ...string) (stdout, stderr string, status int) {
+	d.net.Helper()
+	var out, problems bytes.Buffer
+	cmd := exec.CommandContext(d.net.soon(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asAppliance+"=1", "ZONEHOP_SOCKET="+d.socket)
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		d.net.Fatal(err)
+	}
+	return out.String(), problems.String(), cmd.ProcessState.ExitCode()
+}
+
+// stream opens a connection through the appliance that carries data all the
+// time; to a backend if one is named.
+func (n *network) stream(client string, to netip.AddrPort, backend string) *lab.Stream {
+	n.Helper()
+	for range 200 {
+		s, err := n.Client(client).OpenStream(n.soon(), to, netip.AddrPort{}, 256, 10*time.Millisecond)
+		if err != nil {
+			n.Fatal(err)
+		}
+		if backend == "" || s.Backend == backend {
+			n.Cleanup(func() { s.Close() })
+			return s
+		}
+		s.Close()
+	}
+	n.Fatalf("none of 200 connections to %s went to %s", to, backend)
+	return nil
+}
+
+// flowing waits until a stream has carried more data than it had when asked.
+func (n *network) flowing(s *lab.Stream, within time.Duration) {
+	n.Helper()
+	before := s.State().Bytes
+	n.eventually(fmt.Sprintf("data on the stream to %s", s.Backend), within, func() (bool, error) {
+		state := s.State()
+		return state.Bytes > before || state.Err != nil, nil
+	})
+	if err := s.State().Err; err != nil {
+		n.Fatal(err)
+	}
 }
 
 // shares counts which backend answers n HTTP requests.
