@@ -167,7 +167,7 @@ func generated(t *rapid.T) *Config {
 			Name: fmt.Sprintf("route%d", i), DestRange: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, byte(i), 0}), 24), BackendService: pick("via", services),
 			IPProtocol: draw(t, "ipProtocol", rapid.SampledFrom([]RouteProtocol{RouteAll, RouteTCP, RouteUDP})), Announce: AnnounceAlways, DecrementTTL: flag("ttl"),
 		}
-		r.SymmetricHashing = c.service(r.BackendService).SessionAffinity != AffinityClientIPNoDestination && flag("symmetric")
+		r.SymmetricHashing = c.services()[r.BackendService].SessionAffinity != AffinityClientIPNoDestination && flag("symmetric")
 		if flag("source") {
 			r.SrcRange = netip.MustParsePrefix("0.0.0.0/0")
 		}

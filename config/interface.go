@@ -47,7 +47,7 @@ const (
 	CPUList CPUPolicy = "list"
 )
 
-// Bounds of the kernel: a device has at most 4096 queues (__QUEUE_STATE limits of drivers are lower), and
+// Bounds of the kernel: rtnl_create_link (net/core/rtnetlink.c) makes at most 4096 receive queues, and
 // CONFIG_NR_CPUS is at most 8192.
 const (
 	maxQueue = 4095
@@ -69,6 +69,39 @@ var interfaceTable = object[Interface]{noun: "an interface", fields: []*field[In
 		d.errorAt(&i.CPUs, "has %d for %d queues; list one CPU for each queue", len(i.CPUs.List), len(i.Queues))
 	}
 }}
+
+// checkPlacement reports a queue that two interfaces put on different CPUs: one worker serves it on all of
+// them.
+func (d *decoder) checkPlacement(c *Config) {
+	type put struct {
+		cpu, line int
+	}
+	placed := make(map[int]put)
+	for i := range c.Interfaces {
+		e := &c.Interfaces[i]
+		for n := range e.CPUs.List {
+			queue := n
+			if e.Queues != nil {
+				if n >= len(e.Queues) {
+					break
+				}
+				if queue = e.Queues[n]; d.refused(&e.Queues[n]) {
+					continue
+				}
+			}
+			if d.refused(&e.CPUs.List[n]) {
+				continue
+			}
+			before, again := placed[queue]
+			if again && before.cpu != e.CPUs.List[n] {
+				d.errorAt(&e.CPUs, "puts queue %d on CPU %d, but the interface in line %d puts it on CPU %d; one worker serves the queue of all interfaces, so use one CPU",
+					queue, e.CPUs.List[n], before.line, before.cpu)
+				break
+			}
+			placed[queue] = put{e.CPUs.List[n], d.line(e)}
+		}
+	}
+}
 
 // once reports numbers that a list has twice.
 func (d *decoder) once(numbers []int, at func(n int) any) {

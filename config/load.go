@@ -87,11 +87,13 @@ func decode(stream *yaml.Decoder, doc *yaml.Node) (err error) {
 
 var (
 	syntaxLine    = regexp.MustCompile(`^yaml: line (\d+): `)
+	unexpected    = regexp.MustCompile(`^did not find expected (<|node content|'-' indicator|key|',' or)`)
 	unknownAnchor = regexp.MustCompile(`unknown anchor '([^']*)'`)
 )
 
 // syntax reports what the YAML library says, which is a line at best; the column is where the text of
-// that line starts.
+// that line starts. Where one token is not the expected one, the library gives the line before, or that of
+// the mapping or list around it; how far it has read then says more.
 func (d *decoder) syntax(data []byte, err error) {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	at := 1
@@ -99,14 +101,17 @@ func (d *decoder) syntax(data []byte, err error) {
 		at, _ = strconv.Atoi(m[1])
 		text = strings.TrimPrefix(err.Error(), m[0])
 	}
+	if unexpected.MatchString(text) {
+		at = 1 + bytes.Count(bytes.TrimRight(data[:readUntilError(data)], " \t\r\n"), []byte("\n"))
+	}
 	lines := strings.Split(string(data), "\n")
 	at = min(max(at, 1), len(lines))
 	column := 1 + len(lines[at-1]) - len(strings.TrimLeft(lines[at-1], " \t"))
 	if m := unknownAnchor.FindStringSubmatch(text); m != nil {
-		at, column = place1(string(data), "*"+m[1])
+		at, column = placeOf(string(data), "*"+m[1])
 		text = "the alias *" + m[1] + " stands for nothing; put the anchor &" + m[1] + " before it"
 	} else {
-		text = "not valid YAML: " + text + "; check indentation, quotes and brackets from here on"
+		text = "not valid YAML: " + text + "; check indentation, quotes and brackets here and before"
 		if strings.HasPrefix(strings.TrimLeft(lines[at-1], " "), "\t") {
 			text += " (indent with spaces, not tabs)"
 		}
@@ -114,8 +119,34 @@ func (d *decoder) syntax(data []byte, err error) {
 	d.errorf(&yaml.Node{Line: at, Column: column}, "", "%s", text)
 }
 
-// place1 is the line and column of the first occurrence of part in text, 1, 1 if there is none.
-func place1(text, part string) (line, column int) {
+// readUntilError is the number of bytes that the YAML library takes until it meets an error: a few more
+// than those up to the end of the token it cannot use.
+func readUntilError(data []byte) int {
+	r := &slowReader{data: data}
+	stream := yaml.NewDecoder(r)
+	for decode(stream, new(yaml.Node)) == nil {
+		continue
+	}
+	return r.read
+}
+
+// slowReader hands out one byte at a time, so that no more is read than is needed.
+type slowReader struct {
+	data []byte
+	read int
+}
+
+func (r *slowReader) Read(p []byte) (int, error) {
+	if r.read == len(r.data) || len(p) == 0 {
+		return 0, io.EOF
+	}
+	p[0] = r.data[r.read]
+	r.read++
+	return 1, nil
+}
+
+// placeOf is the line and column of the first occurrence of part in text, 1, 1 if there is none.
+func placeOf(text, part string) (line, column int) {
 	before, _, found := strings.Cut(text, part)
 	if !found {
 		return 1, 1

@@ -10,6 +10,7 @@ func (d *decoder) check(c *Config) {
 	d.liftChecks(c)
 	d.checkNames(c)
 	d.checkReferences(c)
+	d.checkPlacement(c)
 	d.checkMachines(c)
 	d.checkRanges(c)
 	d.checkRules(c)
@@ -185,12 +186,13 @@ func (d *decoder) checkReferences(c *Config) {
 	}
 }
 
-// service finds a service by name; nil if there is none.
-func (c *Config) service(name string) *BackendService {
+// services are the services by name, the first of each.
+func (c *Config) services() map[string]*BackendService {
+	by := make(map[string]*BackendService, len(c.BackendServices))
 	for i := range c.BackendServices {
-		if name != "" && c.BackendServices[i].Name == name {
-			return &c.BackendServices[i]
+		if s := &c.BackendServices[i]; s.Name != "" && by[s.Name] == nil {
+			by[s.Name] = s
 		}
 	}
-	return nil
+	return by
 }

@@ -9,9 +9,10 @@ import (
 // checkRules holds rules against each other and against their services.
 func (d *decoder) checkRules(c *Config) {
 	d.overlappingRules(c)
+	services := c.services()
 	for i := range c.ForwardingRules {
 		r := &c.ForwardingRules[i]
-		s := c.service(r.BackendService)
+		s := services[r.BackendService]
 		if s == nil {
 			continue
 		}
@@ -126,6 +127,7 @@ func (d *decoder) overlap(c *Config, field any, first, second int, firstPorts, p
 func (d *decoder) checkRoutes(c *Config) {
 	type match struct{ dest, src netip.Prefix }
 	seen := make(map[match][]*Route)
+	services := c.services()
 	for i := range c.Routes {
 		r := &c.Routes[i]
 		if r.DestRange.IsValid() && (r.SrcRange.IsValid() || !d.given(&r.SrcRange)) {
@@ -139,7 +141,7 @@ func (d *decoder) checkRoutes(c *Config) {
 			}
 			seen[m] = append(seen[m], r)
 		}
-		s := c.service(r.BackendService)
+		s := services[r.BackendService]
 		if s == nil {
 			continue
 		}

@@ -8,8 +8,9 @@ import (
 // didYouMean returns " (did you mean X?)" for the nearest of the known words, or nothing when none is
 // near: the same letters in another case, or few enough typing slips for the length of the word.
 func didYouMean(word string, known []string) string {
+	const most = 1000 // known words to look at: long files must not make many mistakes slow
 	best, bestDistance := "", 1+min(2, len(word)/3)
-	for _, k := range known {
+	for _, k := range known[:min(len(known), most)] {
 		if strings.EqualFold(strings.NewReplacer("-", "", "_", "").Replace(k), strings.NewReplacer("-", "", "_", "", " ", "").Replace(word)) {
 			return " (did you mean " + k + "?)"
 		}
