@@ -80,6 +80,9 @@ func TestConstructions(t *testing.T) {
 	} {
 		var sum, worst, high float64
 		low := 9.0
+		if raceEnabled { // the detector makes this twenty times as slow and has nothing to find here
+			c.seeds = 1
+		}
 		for seed := range c.seeds {
 			r := rand.New(rand.NewPCG(uint64(seed), 1))
 			cs := randomCandidates(r, n)

@@ -2,7 +2,8 @@ package selector
 
 import "slices"
 
-// judge decides who is eligible in a service, for clients of every zone.
+// judge decides who is eligible in a service, for clients of every zone. The tables it needs are
+// ordered from the cache, and there after delivery.
 func (b *Builder) judge(s *serviceEntry, nowNanos int64) *serviceState {
 	state := &serviceState{}
 	for _, f := range []Family{V4, V6} {
@@ -70,7 +71,7 @@ func (b *Builder) newDraw(members []Member, entries []*backendEntry, order, set 
 			d.refs = append(d.refs, e.ref)
 		}
 	}
-	d.table = b.cache.get(cs)
+	b.cache.order(d, cs)
 	return d
 }
 

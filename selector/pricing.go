@@ -65,6 +65,7 @@ func (p *pricing) build(cs []candidate) *table {
 	p.settle(t)
 	p.balance()
 	p.assign(t)
+	p.cs = nil
 	return t
 }
 

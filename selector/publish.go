@@ -43,6 +43,7 @@ func (b *Builder) Publish(nowNanos int64) *Snapshot {
 		}
 		s.Services[i], s.states[i] = e.config, e.state
 	}
+	b.cache.deliver()
 	b.answer(s)
 	b.cache.trim(tablesIn(s))
 	b.changed = false
