@@ -50,9 +50,8 @@ func (w *Worker) answerARP(b *binding, it *item) {
 }
 
 // answerNeighbour answers a solicitation for an address of ours (RFC 4861
-// section 7.2.4). False: it is about some other address, as a packet that is
-// only passing through may be.
-func (w *Worker) answerNeighbour(b *binding, it *item) bool {
+// section 7.2.4).
+func (w *Worker) answerNeighbour(b *binding, it *item) {
 	target, ok := packet.NeighborSolicitTarget(it.frame, &it.Parsed)
 	switch {
 	case !ok:
@@ -62,7 +61,6 @@ func (w *Worker) answerNeighbour(b *binding, it *item) bool {
 	default:
 		w.reply(b, it, packet.ReplyNeighbor(it.frame, &it.Parsed, &w.ports[b.iface].mac), AnswerNeighbour)
 	}
-	return true
 }
 
 // answerPing answers an echo request to a rule's address, as long as a service

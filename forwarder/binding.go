@@ -36,6 +36,7 @@ func (w *Worker) unbind(b *binding) {
 			break
 		}
 	}
+	w.abandon(b)
 	w.bindings = slices.DeleteFunc(w.bindings, func(o *binding) bool { return o == b })
 	if w.byIface[b.iface] == b {
 		w.byIface[b.iface] = nil

@@ -17,7 +17,8 @@ const (
 	cOriginated = cAnswered + int(numAnswers)
 	cReceived   = cOriginated + int(numOrigins)
 	cForwarded  = cReceived + 1
-	cMidFlow    = cForwarded + 1 // non-SYN TCP packets without an entry
+	cHeld       = cForwarded + 1 // fragments that wait; the only number here that also falls
+	cMidFlow    = cHeld + 1      // non-SYN TCP packets without an entry
 	cCopied     = cMidFlow + 1   // frames copied to another worker's memory
 	cHandedOn   = cCopied + 1    // copies taken from the mailbox
 	cCompleted  = cHandedOn + 1  // frames the kernel has sent and given back
@@ -54,6 +55,7 @@ type Totals struct {
 	Originated [numOrigins]uint64
 
 	Received, Forwarded uint64
+	Held                uint64
 	MidFlowMisses       uint64
 	Copied, HandedOn    uint64
 	Completed           uint64
@@ -148,6 +150,7 @@ func (c *counters) addTo(t *Totals) {
 	}
 	t.Received += at(cReceived)
 	t.Forwarded += at(cForwarded)
+	t.Held += at(cHeld)
 	t.MidFlowMisses += at(cMidFlow)
 	t.Copied += at(cCopied)
 	t.HandedOn += at(cHandedOn)

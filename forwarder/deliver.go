@@ -14,6 +14,9 @@ func (w *Worker) forward(b *binding, it *item) {
 		w.drop(b, it, reason)
 		return
 	}
+	if it.kind == kindFirst {
+		w.record(it, be.Ref, false)
+	}
 	d := &be.Delivery[it.rule.Family]
 	if reason := undeliverable(d); reason != ReasonNone {
 		w.drop(b, it, reason)

@@ -82,3 +82,63 @@ func (r *rig) health(h selector.Health) {
 	}
 	r.builder.Publish(r.clock)
 }
+
+// unreachable is an ICMP error from a router to dst about a packet, given as
+// a frame; the first n bytes of the packet are quoted, all if n is not given.
+func unreachable(router, dst netip.Addr, about []byte, n ...int) []byte {
+	quote := about[14:]
+	if len(n) > 0 {
+		quote = quote[:n[0]]
+	}
+	if dst.Is6() {
+		ip := ip6(router, dst, layers.IPProtocolICMPv6)
+		icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypePacketTooBig, 0)}
+		icmp.SetNetworkLayerForChecksum(ip)
+		return frame(ip, icmp, gopacket.Payload(append([]byte{0, 0, 5, 0}, quote...)))
+	}
+	return frame(ip4(router, dst, layers.IPProtocolICMPv4),
+		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeDestinationUnreachable, layers.ICMPv4CodeFragmentationNeeded), Seq: 1400},
+		gopacket.Payload(quote))
+}
+
+// fragments cuts the payload of an IPv4 frame into fragments of at most n
+// bytes, a multiple of 8.
+func fragments(f []byte, id uint16, n int) (out [][]byte) {
+	payload := f[34:]
+	for off := 0; off < len(payload); off += n {
+		end := min(off+n, len(payload))
+		g := append(append([]byte{}, f[:34]...), payload[off:end]...)
+		flags := uint16(off / 8)
+		if end < len(payload) {
+			flags |= 0x2000
+		}
+		putHeader(g, uint16(len(g)-14), id, flags)
+		out = append(out, g)
+	}
+	return out
+}
+
+// putHeader sets length, identification and fragment fields, and the checksum.
+func putHeader(f []byte, length, id, flags uint16) {
+	for i, v := range []uint16{length, id, flags} {
+		at := []int{16, 18, 20}[i]
+		f[at], f[at+1] = byte(v>>8), byte(v)
+	}
+	f[24], f[25] = 0, 0
+	sum := uint32(0)
+	for i := 14; i < 34; i += 2 {
+		sum += uint32(f[i])<<8 | uint32(f[i+1])
+	}
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	f[24], f[25] = byte(^sum>>8), byte(^sum)
+}
+
+// bigUDP is a UDP frame with n bytes of payload.
+func bigUDP(dst netip.Addr, sport, dport uint16, n int) []byte {
+	ip := ip4(client4, dst, layers.IPProtocolUDP)
+	u := &layers.UDP{SrcPort: layers.UDPPort(sport), DstPort: layers.UDPPort(dport)}
+	u.SetNetworkLayerForChecksum(ip)
+	return frame(ip, u, gopacket.Payload(make([]byte, n)))
+}

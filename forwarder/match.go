@@ -18,7 +18,20 @@ type item struct {
 	tuple selector.Tuple
 	key   conntrack.Key
 	hash  uint64
+	kind  itemKind
+	owner conntrack.Backend // recorded for the datagram; kindFragment only
 }
+
+// itemKind says how a frame relates to its flow.
+type itemKind uint8
+
+const (
+	kindPacket   itemKind = iota // the packet is its flow's: it makes and refreshes the entry
+	kindFirst                    // so does a first fragment, and the later ones follow it
+	kindLater                    // a later fragment, until its datagram's record is looked for
+	kindFragment                 // follows what is recorded for its datagram
+	kindError                    // an ICMP error: goes where the packet it is about came from
+)
 
 // process takes one batch through all steps. Afterwards each of its frames is
 // staged on a port or freed, and counted.
@@ -38,13 +51,16 @@ func (w *Worker) process(b *binding, descs []xsk.Desc) {
 	var lines uint64
 	for i := range items {
 		it := &items[i]
-		it.rule = nil
+		it.rule, it.kind = nil, kindPacket
 		lines ^= w.match(b, it)
 	}
 	w.touched ^= lines ^ uint64(touched)
 	for i := range items {
-		if it := &items[i]; it.rule != nil {
+		switch it := &items[i]; {
+		case it.rule != nil:
 			w.forward(b, it)
+		case it.kind == kindLater:
+			w.later(b, it)
 		}
 	}
 }
@@ -66,39 +82,71 @@ func (w *Worker) match(b *binding, it *item) uint64 {
 		w.drop(b, it, ReasonUnexpected)
 		return 0
 	}
-	if it.Flags&packet.NeighborSolicit != 0 && w.answerNeighbour(b, it) {
+	if it.Flags&special != 0 {
+		return w.matchSpecial(b, it)
+	}
+	r, reason := w.ruleOf(b, &it.Parsed)
+	if reason != ReasonNone {
+		w.drop(b, it, reason)
 		return 0
 	}
-	var r *selector.Rule
-	if vip := w.snap.VIP(it.Dst); vip != nil {
-		if it.Flags&packet.EchoRequest != 0 && !vip.L3Default {
-			w.answerPing(b, it, vip)
-			return 0
-		}
-		if r = vip.Rule(it.Proto, it.DstPort, it.Flags&packet.HasPorts != 0); r == nil {
-			reason := ReasonNoRule
-			if it.Flags&packet.Fragment != 0 && it.Flags&packet.HasPorts == 0 {
-				reason = ReasonFragmentUnmatched
-			}
-			w.drop(b, it, reason)
-			return 0
-		}
-	} else if r = w.snap.Route(it.Src, it.Dst, it.Proto, b.iface); r == nil {
-		w.drop(b, it, ReasonNoRoute)
+	return w.identify(b, it, r, &it.Parsed)
+}
+
+// special are the packets that are more than one packet of one flow.
+const special = packet.NeighborSolicit | packet.EchoRequest | packet.Fragment | packet.ICMPError
+
+// matchSpecial does what match does for them.
+func (w *Worker) matchSpecial(b *binding, it *item) uint64 {
+	switch {
+	case it.Flags&packet.NeighborSolicit != 0:
+		w.answerNeighbour(b, it)
+		return 0
+	case it.Flags&packet.Fragment != 0:
+		return w.matchFragment(b, it)
+	case it.Flags&packet.ICMPError != 0:
+		return w.matchError(b, it)
+	}
+	if vip := w.snap.VIP(it.Dst); vip != nil && !vip.L3Default {
+		w.answerPing(b, it, vip)
 		return 0
 	}
+	r, reason := w.ruleOf(b, &it.Parsed)
+	if reason != ReasonNone {
+		w.drop(b, it, reason)
+		return 0
+	}
+	return w.identify(b, it, r, &it.Parsed)
+}
+
+// ruleOf finds the rule or route of a packet.
+func (w *Worker) ruleOf(b *binding, p *packet.Parsed) (*selector.Rule, Reason) {
+	if vip := w.snap.VIP(p.Dst); vip != nil {
+		if r := vip.Rule(p.Proto, p.DstPort, p.Flags&packet.HasPorts != 0); r != nil {
+			return r, ReasonNone
+		}
+		if p.Flags&packet.HasPorts == 0 && p.Flags&(packet.Fragment|packet.ExtensionHeaders) != 0 {
+			return nil, ReasonFragmentUnmatched
+		}
+		return nil, ReasonNoRule
+	}
+	if r := w.snap.Route(p.Src, p.Dst, p.Proto, b.iface); r != nil {
+		return r, ReasonNone
+	}
+	return nil, ReasonNoRoute
+}
+
+// identify makes the tuple and flow key of a frame whose rule is known, from p:
+// the frame itself, or the packet that it is about. It asks for the flow's line.
+func (w *Worker) identify(b *binding, it *item, r *selector.Rule, p *packet.Parsed) uint64 {
 	if r.DecrementTTL && it.TTL <= 1 {
 		w.expire(b, it)
 		return 0
 	}
 	it.rule = r
 	it.tuple = selector.Tuple{
-		Src: it.Src, Dst: it.Dst, SrcPort: it.SrcPort, DstPort: it.DstPort,
-		Proto: it.Proto, HasPorts: it.Flags&packet.HasPorts != 0,
-	}
-	// All fragments of a datagram make the same choice, the first one included.
-	if it.Flags&packet.Fragment != 0 {
-		it.tuple.SrcPort, it.tuple.DstPort, it.tuple.HasPorts = 0, 0, false
+		Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, DstPort: p.DstPort,
+		Proto: p.Proto, HasPorts: p.Flags&packet.HasPorts != 0,
 	}
 	src, dst, sport, dport, proto, kind := r.TrackingKey(&it.tuple)
 	it.key = conntrack.Key{

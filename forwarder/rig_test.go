@@ -117,7 +117,7 @@ func newRig(tb testing.TB, o rigOptions) *rig {
 	}
 	tb.Cleanup(func() { r.table.Close() })
 	shared := &Shared{
-		Table: r.table, Snapshot: r.builder.Current, Clock: func() int64 { return r.clock },
+		Table: r.table, Fragments: conntrack.NewFragments(1024, 1), Snapshot: r.builder.Current, Clock: func() int64 { return r.clock },
 		Batch: 64, Frame: 2048, Route: &Routing{},
 	}
 	if r.Worker, err = NewWorker(0, shared); err != nil {
@@ -183,8 +183,8 @@ func (r *rig) totals() Totals {
 func (r *rig) checkAccounts() {
 	r.Helper()
 	t := r.totals()
-	if out := t.Forwarded + t.AnsweredTotal() + t.DroppedTotal(); t.Received != out {
-		r.Errorf("received %d frames, but forwarded %d + answered %d + dropped %d = %d", t.Received, t.Forwarded, t.AnsweredTotal(), t.DroppedTotal(), out)
+	if out := t.Forwarded + t.AnsweredTotal() + t.DroppedTotal() + t.Held; t.Received != out {
+		r.Errorf("received %d frames, but forwarded %d + answered %d + dropped %d + held %d = %d", t.Received, t.Forwarded, t.AnsweredTotal(), t.DroppedTotal(), t.Held, out)
 	}
 	if in := t.Forwarded + t.AnsweredTotal() + t.OriginatedTotal(); in != t.Completed {
 		r.Errorf("put %d frames on TX rings, %d were completed", in, t.Completed)
@@ -247,6 +247,11 @@ func udpFrame(src, dst netip.Addr, sport, dport uint16) []byte {
 	ip := ip4(src, dst, layers.IPProtocolUDP)
 	u.SetNetworkLayerForChecksum(ip)
 	return frame(ip, u, gopacket.Payload("payload"))
+}
+
+// entries iterates over the flow table.
+func (r *rig) entries(yield func(conntrack.Entry) bool) {
+	r.table.All(conntrack.TickOf(r.clock), yield)
 }
 
 // chosen returns which backend a transmitted frame is addressed to.

@@ -9,6 +9,9 @@ import (
 // track finds the backend that owns the frame's flow, or selects one.
 // Exactly one of its results is set.
 func (w *Worker) track(it *item) (*selector.Backend, Reason) {
+	if it.kind >= kindFragment {
+		return w.follow(it)
+	}
 	r := it.rule
 	owner, _, ref, hit := w.flows.Lookup(&it.key, it.hash, w.tick)
 	syn := it.Proto == packet.ProtoTCP && it.Flags&(packet.SYN|packet.ACK) == packet.SYN
@@ -18,21 +21,8 @@ func (w *Worker) track(it *item) (*selector.Backend, Reason) {
 			return be, ReasonNone
 		}
 	}
-	c := w.snap.Select(r, &it.tuple)
-	switch c.Result {
-	case selector.Selected:
-	case selector.DroppedUnhealthy:
-		return nil, ReasonUnhealthy
-	case selector.RegionDenied:
-		return nil, ReasonRegionDenied
-	default:
-		return nil, ReasonNoBackend
-	}
-	be := w.snap.Backend(c.Backend)
-	if be == nil {
-		return nil, ReasonNoBackend
-	}
-	if reason := undeliverable(&be.Delivery[r.Family]); reason != ReasonNone {
+	be, c, reason := w.choose(r, &it.tuple)
+	if reason != ReasonNone {
 		return nil, reason // no entry: the next packet may do better
 	}
 	chosen := conntrack.Backend(c.Backend)

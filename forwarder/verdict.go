@@ -28,6 +28,8 @@ const (
 	ReasonNotAnnounced      // asked for the MAC of an address that is not answered for here, now
 	ReasonUnexpected        // a kind of frame that the classifier does not take
 	ReasonPingUnavailable   // echo request to an address whose services have no eligible backend
+	ReasonErrorUnmatched    // an ICMP error that quotes no packet of ours
+	ReasonFragmentEvicted   // a fragment whose first one did not come before memory for waiting ran out
 	ReasonTTLExpired        // time to live, or hop limit, used up at this hop
 
 	// track
@@ -58,6 +60,8 @@ var reasonNames = [ReasonMalformed]string{
 	ReasonNotAnnounced:      "not_announced",
 	ReasonUnexpected:        "unexpected",
 	ReasonPingUnavailable:   "vip_ping_unavailable",
+	ReasonErrorUnmatched:    "icmp_unmatched",
+	ReasonFragmentEvicted:   "fragment_evicted",
 	ReasonTTLExpired:        "ttl_expired",
 	ReasonUnhealthy:         "unhealthy",
 	ReasonRegionDenied:      "region_denied",

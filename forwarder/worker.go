@@ -34,12 +34,13 @@ const (
 
 // Shared is what all workers of an appliance have in common.
 type Shared struct {
-	Table    *conntrack.Table
-	Snapshot func() *selector.Snapshot // one atomic load; never nil
-	Clock    func() int64              // nanoseconds of CLOCK_BOOTTIME
-	Batch    int                       // frames per pass and port, 1..256
-	Frame    int                       // bytes per frame, for mailboxes
-	Route    *Routing
+	Table     *conntrack.Table
+	Fragments *conntrack.Fragments
+	Snapshot  func() *selector.Snapshot // one atomic load; never nil
+	Clock     func() int64              // nanoseconds of CLOCK_BOOTTIME
+	Batch     int                       // frames per pass and port, 1..256
+	Frame     int                       // bytes per frame, for mailboxes
+	Route     *Routing
 }
 
 // Routing tells which worker owns a queue of an interface, for frames that
@@ -80,6 +81,7 @@ type Worker struct {
 	items []item
 	limit limiter // originated ICMP errors
 
+	holding  holding
 	defences [8]defence
 	counters counters
 	touched  uint64 // sink for reads that only warm the cache
@@ -101,6 +103,7 @@ func NewWorker(index int, s *Shared) (*Worker, error) {
 		cmds: make(chan func(), 8), rx: make([]xsk.Desc, s.Batch), items: make([]item, s.Batch),
 		limit: limiter{perSecond: 100, burst: 20},
 	}
+	w.holding.ring = make([]held, maxHeld)
 	w.adopt(s.Snapshot())
 	w.publish()
 	return w, nil
@@ -168,6 +171,9 @@ func (w *Worker) Pass() (frames int) {
 	if !w.mailbox.empty() {
 		frames += w.collect()
 	}
+	if w.holding.count > 0 {
+		frames += w.look()
+	}
 	if frames > 0 {
 		w.counters.local[cPasses]++
 		if w.now >= w.nextPub {
@@ -199,6 +205,14 @@ func (w *Worker) receive(b *binding) int {
 func (w *Worker) collect() int {
 	w.open()
 	n := w.mailbox.take(len(w.rx), w.send)
+	w.flush()
+	return n
+}
+
+// look releases held fragments.
+func (w *Worker) look() int {
+	w.open()
+	n := w.release()
 	w.flush()
 	return n
 }
@@ -272,11 +286,14 @@ func (w *Worker) idle() {
 	}
 	w.publish()
 	timeout := idleTimeout
+	if w.holding.count > 0 {
+		timeout = holdPoll
+	}
 	w.pollFDs = append(w.pollFDs[:0], unix.PollFd{Fd: int32(w.mailbox.eventFD), Events: unix.POLLIN})
 	for _, b := range w.bindings {
 		b.Fill()
 		if b.Census().TX > 0 {
-			timeout = pendingTimeout
+			timeout = min(timeout, pendingTimeout)
 		}
 		if fd := b.FD(); fd >= 0 {
 			w.pollFDs = append(w.pollFDs, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})

@@ -118,6 +118,7 @@ func TestDropReasons(t *testing.T) {
 		{ReasonNoRoute, tcpFrame(client4, netip.MustParseAddr("172.16.0.1"), 1, 80, "S"), nil},
 		{ReasonNotAnnounced, arp(netip.MustParseAddr("10.9.9.9")), nil},
 		{ReasonPingUnavailable, ping(vip4), func(r *rig) { r.reconfigure(func(o *selector.ServiceOptions) { o.Backends = nil }) }},
+		{ReasonErrorUnmatched, unreachable(client4, vip4, tcpFrame(vip4, client4, 81, 1, "A")), nil},
 		{ReasonTTLExpired, expired(), nil},
 		{ReasonUnhealthy, tcpFrame(client4, vip4, 1, 80, "S"), func(r *rig) {
 			r.reconfigure(func(o *selector.ServiceOptions) { o.Policy.DropIfUnhealthy = true })
@@ -140,6 +141,8 @@ func TestDropReasons(t *testing.T) {
 				tt.before(r)
 			}
 			out := r.run(0, tt.frame)
+			r.clock += holdTime // a fragment waits that long
+			out = append(out, r.run(0)...)
 			totals := r.totals()
 			if totals.Dropped[tt.reason] != 1 || totals.DroppedTotal() != 1 {
 				t.Errorf("dropped %v, want one %s", byReason(&totals), tt.reason)

@@ -165,8 +165,9 @@ func (d *device) sub(name string, fn func(d *device)) {
 
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }
 
-// ready waits until everything that is configured works.
-func (d *device) ready() {
+// ready waits until everything that is configured works, but for backends that
+// are named because they cannot be delivered to.
+func (d *device) ready(undeliverable ...string) {
 	d.net.Helper()
 	d.wait("the appliance to be ready", 15*time.Second, func() error {
 		s, err := d.Status()
@@ -193,7 +194,7 @@ func (d *device) ready() {
 			return err
 		}
 		for _, b := range list {
-			if b.Health == "UNKNOWN" || !b.Deliverable {
+			if b.Health == "UNKNOWN" || b.Deliverable == slices.Contains(undeliverable, b.Name) {
 				return fmt.Errorf("backend %s %s: %s, deliverable %v %s", b.Name, b.Address, b.Health, b.Deliverable, b.Reason)
 			}
 		}

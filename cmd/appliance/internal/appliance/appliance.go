@@ -27,6 +27,10 @@ import (
 // are answered for anyway.
 const readyAfter = 3 * time.Second
 
+// fragmentRecords is how many fragmented datagrams are remembered at a time:
+// 4 MiB, enough for 13 000 a second over the five seconds of a record's life.
+const fragmentRecords = 1 << 16
+
 // Appliance is a running appliance. Make one with New, then Run it once.
 type Appliance struct {
 	path    string // of the configuration file
@@ -109,7 +113,7 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 	interfaces := interfaceConfigs(c)
 	a.supervisor = forwarder.NewSupervisor(forwarder.SupervisorOptions{
 		Shared: &forwarder.Shared{
-			Table: a.table, Snapshot: a.builder.Current, Clock: a.clock,
+			Table: a.table, Fragments: conntrack.NewFragments(fragmentRecords, a.table.Seed()), Snapshot: a.builder.Current, Clock: a.clock,
 			Batch: c.Tuning.Batch, Frame: c.Tuning.FrameSize, Route: &forwarder.Routing{},
 		},
 		Interfaces: interfaces,

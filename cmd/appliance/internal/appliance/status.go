@@ -145,7 +145,7 @@ func (a *Appliance) accounting() admin.Accounting {
 
 func accounts(t forwarder.Totals, interfaces []forwarder.InterfaceStatus) admin.Accounting {
 	acc := admin.Accounting{
-		Received: t.Received, Forwarded: t.Forwarded, Completed: t.Completed, Abandoned: t.Abandoned,
+		Received: t.Received, Forwarded: t.Forwarded, Held: t.Held, Completed: t.Completed, Abandoned: t.Abandoned,
 		Copied: t.Copied, MidFlow: t.MidFlowMisses,
 		Answered: make(map[string]uint64), Dropped: make(map[string]uint64), Originated: make(map[string]uint64),
 	}
