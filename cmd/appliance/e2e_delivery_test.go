@@ -144,8 +144,10 @@ func TestBackendBehindGateway(t *testing.T) {
 	}
 	arrives := n.capture(gateway.Node, "eth0")
 	got := n.shares("client-b", vip4, 60)
-	if got["web-b1"] == 0 || got["web-b1"]+got["web-b2"] != 60 {
-		t.Errorf("shares are %v, want all on the zone's two reachable backends", got)
+	// Two of three reachable in the client's zone is less than the spill-over
+	// ratio of 0.8: what cannot be delivered to is as good as unhealthy.
+	if got["web-b1"] == 0 || got["web-b2"] == 0 || got["web-c1"] == 0 || got["web-c2"] == 0 {
+		t.Errorf("shares are %v, want some on each reachable primary", got)
 	}
 	lost := netip.MustParseAddrPort("10.0.100.60:80")
 	client := n.Client("client-b")
