@@ -97,8 +97,7 @@ func (m *matcher) add(r *Rule, ports []PortRange) {
 // vipIndex is an immutable open-addressing table of VIPs by address, at most a quarter full, so that
 // nearly every miss ends at the first slot.
 type vipIndex struct {
-	slots []vipSlot // length a power of two; the last of a run is empty
-	shift uint8     // 64 - log2(len(slots))
+	slots []vipSlot // length a power of two, at least 1
 }
 
 type vipSlot struct {
@@ -114,9 +113,9 @@ const (
 
 func newVIPIndex(vips []*VIP) vipIndex {
 	size := 1 << bits.Len(uint(4*len(vips)))
-	x := vipIndex{slots: make([]vipSlot, size), shift: uint8(64 - bits.TrailingZeros(uint(size)))}
+	x := vipIndex{make([]vipSlot, size)}
 	for _, v := range vips {
-		i := x.home(v.Addr)
+		i := home(v.Addr)
 		for x.slots[i&(size-1)].vip != nil {
 			i++
 		}
@@ -125,16 +124,22 @@ func newVIPIndex(vips []*VIP) vipIndex {
 	return x
 }
 
-func (x *vipIndex) home(a [2]uint64) int {
-	return int((a[0]*vipMul2 ^ a[1]) * vipMul1 >> (x.shift & 63))
-}
+// home is where the search for an address starts, before masking. All of an IPv4 address takes part,
+// and of an IPv6 one all but what the addresses of one site have in common.
+func home(a [2]uint64) int { return int((a[0]*vipMul2 ^ a[1]) * vipMul1 >> 32) }
 
+// find is inlined into Snapshot.VIP; the usual miss ends here, at an empty first slot.
 func (x *vipIndex) find(a [2]uint64) *VIP {
-	slots := x.slots
-	if len(slots) == 0 {
+	i := home(a)
+	if x.slots[i&(len(x.slots)-1)].vip == nil {
 		return nil
 	}
-	for i := x.home(a); ; i++ {
+	return x.probe(a, i)
+}
+
+// probe searches the slots from i.
+func (x *vipIndex) probe(a [2]uint64, i int) *VIP {
+	for slots := x.slots; ; i++ {
 		s := &slots[i&(len(slots)-1)]
 		if s.vip == nil || s.addr == a {
 			return s.vip
