@@ -77,6 +77,9 @@ func TestWeightedShares(t *testing.T) {
 // TestShapesOfTables: every slot has a valid candidate and shares are in reach of fair, for any
 // number of candidates.
 func TestShapesOfTables(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine and hundreds of tables: nothing for the race detector, at twenty times the cost")
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 300).Draw(t, "candidates")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
