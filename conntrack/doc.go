@@ -33,6 +33,14 @@
 // are never found; their lines are used again by insertions that come by, and
 // freed by [Writer.Sweep], which workers call in small steps.
 //
+// # Restarts
+//
+// A table made by [Open] is a file on a tmpfs, mapped: what writers did is there
+// for the next process, however this one ends. The file is locked, says of which
+// boot it is, and has a section in which its owner says what the numbers of
+// backends and services mean. The next Open empties lines that were half
+// written, and moves the entries if the table is to have another size.
+//
 // The table holds no clock: callers pass the time as a [Tick]. After
 // [Table.Close] its memory is gone, and any use faults.
 package conntrack

@@ -84,11 +84,11 @@ func (w *Writer) Insert(k *Key, hash uint64, b Backend, now Tick, lenBytes uint3
 // the line.
 func (w *Writer) publish(i uint32, free uint64, k *Key, b Backend, seen uint64, lenBytes uint32) (ident uint64) {
 	l := w.at(i)
+	w.t.touch(i) // before the line changes, so that Recover looks at it even if this writer dies
 	if !l.ident.CompareAndSwap(free, claimIdent(free)) {
 		return noLine
 	}
 	w.count(madeUnconfirmed + int(stateOf(seen)))
-	w.t.touch(i)
 	l.setKey(k)
 	l.seen.Store(seen)
 	l.volume.Store(firstVolume(lenBytes))

@@ -29,6 +29,16 @@ func (w *Writer) Lookup(k *Key, hash uint64, now Tick) (b Backend, s State, ref 
 	return backendOf(ident), stateOf(seen), Ref{line: i, seq: seqOf(ident)}, true
 }
 
+// Entry returns a copy of the live entry of a key.
+func (t *Table) Entry(k *Key, now Tick) (e Entry, ok bool) {
+	i, ident, _ := t.find(k, k.Hash(t.seed))
+	if ident == 0 {
+		return Entry{}, false
+	}
+	e, ok = t.entry(t.at(i), now)
+	return e, ok && e.Key == *k
+}
+
 // find returns the line of a key's entry and its words; ident 0 is none.
 func (s *store) find(k *Key, hash uint64) (i uint32, ident, seen uint64) {
 	i, j := s.homes(hash)

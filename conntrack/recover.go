@@ -2,16 +2,17 @@ package conntrack
 
 // Recover repairs what a writer left that ended in the middle of a change, and
 // returns how many lines it emptied: those half written or half freed, entries
-// that are not where their key belongs, and the second entry of a key. No
-// writer or reader may run meanwhile; writers may be used again afterwards.
+// that are not where their key belongs, the second entry of a key, and entries
+// that say they were seen after now, which would not end for years. No writer
+// or reader may run meanwhile; writers may be used again afterwards.
 //
 // Until then such lines do no harm but take room: they match no key, and nobody
 // waits for them.
-func (t *Table) Recover() (emptied int) {
+func (t *Table) Recover(now Tick) (emptied int) {
 	var inState [stateEnd]uint64
 	t.eachTouched(func(i uint32, l *line) {
 		ident := l.ident.Load()
-		if holdsEntry(ident) && t.sound(i, l) {
+		if holdsEntry(ident) && t.sound(i, l, now) {
 			l.ident.Store(ident &^ tentative)
 			inState[stateOf(l.seen.Load())]++
 			return
@@ -26,11 +27,15 @@ func (t *Table) Recover() (emptied int) {
 	return emptied
 }
 
+// clockSlack is by how many ticks the clocks of writers may differ: one second.
+const clockSlack = 16
+
 // sound reports whether the entry in line i is live, in one of its buckets, and
 // the one of its key that stays: a settled one before a tentative one, then the
 // lower line.
-func (t *Table) sound(i uint32, l *line) bool {
-	if l.seen.Load() == 0 {
+func (t *Table) sound(i uint32, l *line, now Tick) bool {
+	seen := l.seen.Load()
+	if seen&3 == 0 || int32(lastOf(seen)-now) > clockSlack {
 		return false
 	}
 	k := l.key()
@@ -70,7 +75,16 @@ func (t *Table) correct(inState [stateEnd]uint64) {
 		leased += w.lease
 	}
 	for s := Unconfirmed; s < stateEnd; s++ {
-		t.retired[freedUnconfirmed+int(s)] += sum.balance(s) - inState[s]
+		gone := int64(sum.balance(s) - inState[s])
+		switch {
+		case gone >= 0:
+			t.retired[freedUnconfirmed+int(s)] += uint64(gone)
+		case s == Closing: // taken over from a file
+			t.retired[madeConfirmed] += uint64(-gone)
+			t.retired[closedConfirmed] += uint64(-gone)
+		default:
+			t.retired[madeUnconfirmed+int(s)] += uint64(-gone)
+		}
 	}
 	t.unused.Store(t.quota - leased - int64(inState[Unconfirmed]))
 }

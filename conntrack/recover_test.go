@@ -69,7 +69,7 @@ func TestDeadWriter(t *testing.T) {
 			if c.found {
 				want++ // line 0 is not where the key belongs
 			}
-			if got := table.Recover(); got != want {
+			if got := table.Recover(0); got != want {
 				t.Fatalf("Recover emptied %d lines, want %d", got, want)
 			}
 			checkSound(t, table)
@@ -117,14 +117,14 @@ func TestRecoverDuplicates(t *testing.T) {
 			if c.settled == [2]bool{false, true} {
 				want = MakeBackend(2, 0)
 			}
-			if got := table.Recover(); got != 1 {
+			if got := table.Recover(0); got != 1 {
 				t.Fatalf("Recover emptied %d lines, want 1", got)
 			}
 			checkSound(t, table)
 			if b, _, _, ok := w.Lookup(&k, k.Hash(3), 0); !ok || b != want {
 				t.Fatalf("Lookup = %v, %v, want %v", b, ok, want)
 			}
-			if got := table.Recover(); got != 0 {
+			if got := table.Recover(0); got != 0 {
 				t.Fatalf("second Recover emptied %d lines", got)
 			}
 		})

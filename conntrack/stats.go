@@ -11,7 +11,7 @@ type Stats struct {
 	Used        uint64 // entries in all states
 
 	// Totals since the table was made.
-	Inserted      uint64 // new entries
+	Inserted      uint64 // new entries, those taken over from a file included
 	Existed       uint64 // insertions that found an entry of another writer
 	Expired       uint64 // entries freed because their time was over
 	Removed       uint64 // entries freed by Remove

@@ -1,6 +1,9 @@
 package conntrack
 
-import "unsafe"
+import (
+	"sync/atomic"
+	"unsafe"
+)
 
 // store is the memory of the lines: mask+1 of them, a power of two, from base,
 // which is aligned to a page, so that a bucket is 512 bytes of one page.
@@ -23,6 +26,12 @@ func (s *store) at(i uint32) *line {
 func storeOf[T byte | line](mem []T) store {
 	n := uintptr(len(mem)) * unsafe.Sizeof(mem[0]) / unsafe.Sizeof(line{})
 	return store{base: unsafe.Pointer(unsafe.SliceData(mem)), mask: uint32(n - 1)}
+}
+
+// wordsOf returns memory as words. mem is aligned to a page and a multiple of
+// eight bytes long; the result is valid as long as mem is mapped.
+func wordsOf(mem []byte) []atomic.Uint64 {
+	return unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/8)
 }
 
 // The sizes that the layout relies on; a change does not compile.

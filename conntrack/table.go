@@ -47,6 +47,7 @@ type Table struct {
 	quota      int64 // entries that may be Unconfirmed
 	leaseLen   int64 // how much of the quota a writer takes at once
 	releaseMem func() error
+	file       *file // nil: in memory of this process alone
 
 	mu      sync.Mutex // guards the rest of this block
 	writers []*Writer
@@ -67,8 +68,23 @@ type limits struct {
 	service [1 << 16]atomic.Uint32 // what to add to idle, modulo 2^32: zeroed memory is right
 }
 
-// New makes an empty table. Errors: an option out of range, or no memory.
+// New makes an empty table in memory of this process. Errors: an option out of
+// range, or no memory.
 func New(o Options) (*Table, error) {
+	n, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	s, release, err := newStore(n)
+	if err != nil {
+		return nil, err
+	}
+	return tableOf(s, make([]atomic.Uint64, touchedWords(n)), release, o), nil
+}
+
+// complete checks the options, fills in defaults and returns the number of
+// lines.
+func (o *Options) complete() (n int, err error) {
 	if o.Lines == 0 {
 		o.Lines = 1 << 20
 	}
@@ -76,10 +92,10 @@ func New(o Options) (*Table, error) {
 		o.HalfOpenShare = 0.5
 	}
 	if o.Lines < 0 || o.Lines > maxLines {
-		return nil, fmt.Errorf("flow table of %d lines; use %d to %d", o.Lines, minLines, maxLines)
+		return 0, fmt.Errorf("flow table of %d lines; use %d to %d", o.Lines, minLines, maxLines)
 	}
 	if !(o.HalfOpenShare > 0 && o.HalfOpenShare <= 1) {
-		return nil, fmt.Errorf("half-open share %v is out of range; use more than 0, at most 1", o.HalfOpenShare)
+		return 0, fmt.Errorf("half-open share %v is out of range; use more than 0, at most 1", o.HalfOpenShare)
 	}
 	for _, d := range []*struct {
 		value *time.Duration
@@ -87,32 +103,40 @@ func New(o Options) (*Table, error) {
 		def   time.Duration
 	}{{&o.HalfOpen, "half-open", 30 * time.Second}, {&o.Closing, "closing", 60 * time.Second}, {&o.Idle, "idle", 600 * time.Second}} {
 		if *d.value < 0 {
-			return nil, fmt.Errorf("%s timeout %v is negative", d.name, *d.value)
+			return 0, fmt.Errorf("%s timeout %v is negative", d.name, *d.value)
 		}
 		if *d.value == 0 {
 			*d.value = d.def
 		}
 	}
-	n := 1 << bits.Len(uint(max(o.Lines, minLines)-1))
-	s, release, err := newStore(n)
-	if err != nil {
-		return nil, err
-	}
-	quota := max(int64(o.HalfOpenShare*float64(n)), 1)
+	return 1 << bits.Len(uint(max(o.Lines, minLines)-1)), nil
+}
+
+// touchedWords is how many words have one bit for each region of n lines.
+func touchedWords(n int) int { return max(1, n/regionLines/64) }
+
+// tableOf makes a table of memory that has room for its lines and one bit for
+// each of their regions. The options are complete.
+func tableOf(s store, touched []atomic.Uint64, release func() error, o Options) *Table {
+	quota := max(int64(o.HalfOpenShare*float64(s.mask+1)), 1)
 	t := &Table{
 		store:      s,
-		limits:     &limits{idle: ticks(o.Idle), state: [4]uint32{Unconfirmed + 1: ticks(o.HalfOpen), Confirmed + 1: maxTimeout, Closing + 1: ticks(o.Closing)}},
-		touched:    make([]atomic.Uint64, max(1, n/regionLines/64)),
+		limits:     newLimits(&o),
+		touched:    touched,
 		seed:       o.Seed,
 		quota:      quota,
 		leaseLen:   min(max(quota/1024, 1), 64),
 		releaseMem: release,
 	}
 	t.unused.Store(quota)
-	return t, nil
+	return t
 }
 
-// Close gives the memory back. No writer or reader may be used after it, nor
+func newLimits(o *Options) *limits {
+	return &limits{idle: ticks(o.Idle), state: [4]uint32{Unconfirmed + 1: ticks(o.HalfOpen), Confirmed + 1: maxTimeout, Closing + 1: ticks(o.Closing)}}
+}
+
+// Close gives the memory back; a file keeps what is in it. No writer or reader may be used after it, nor
 // be running when it is called: they would fault.
 func (t *Table) Close() error {
 	if err := t.releaseMem(); err != nil {
