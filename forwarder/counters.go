@@ -10,7 +10,7 @@ import (
 // The fixed part of a worker's counters: one number per drop reason, answer
 // and origin, and a few more. After them come two numbers per (rule, backend)
 // pair and one per (rule, client zone, backend zone), whose count the
-// snapshot's layout decides.
+// snapshot's layout decides, and the bytes per (client zone, backend zone).
 const (
 	cDropped    = 0
 	cAnswered   = cDropped + NumReasons
@@ -40,6 +40,7 @@ type counters struct {
 	local  []uint64 // the worker's own
 	pairs  int      // index of the first pair in local
 	conns  int      // index of the first connection counter in local
+	zones  int      // index of the first zone counter in local
 	layout *selector.Layout
 
 	mu     sync.Mutex // guards shared, layout as readers see it, and folded
@@ -64,6 +65,9 @@ type Totals struct {
 
 	Pairs map[PairLabel]PairTotals
 	Conns map[ConnLabel]uint64
+	// Zones are bytes by client zone and backend zone; they are counted only
+	// if the appliance's own zone is known.
+	Zones map[ZoneLabel]uint64
 }
 
 // PairLabel names a pair counter.
@@ -71,6 +75,9 @@ type PairLabel struct{ Rule, Backend string }
 
 // ConnLabel names a connection counter; an empty zone is none.
 type ConnLabel struct{ Rule, ClientZone, BackendZone string }
+
+// ZoneLabel names a zone counter; an empty zone is none.
+type ZoneLabel struct{ ClientZone, BackendZone string }
 
 func pairLabel(l *selector.Layout, i int) PairLabel {
 	rule, backend, _ := l.PairLabel(i)
@@ -87,10 +94,10 @@ func (c *counters) relayout(l *selector.Layout) {
 	if c.layout != nil {
 		addLabelled(&c.folded, c.layout, func(i int) uint64 { return c.local[i] })
 	}
-	next := make([]uint64, cFixed+2*l.Pairs+l.Conns)
+	next := make([]uint64, cFixed+2*l.Pairs+l.Conns+l.Stride*l.Stride)
 	copy(next, c.local[:min(len(c.local), cFixed)])
 	c.local, c.layout = next, l
-	c.pairs, c.conns = cFixed, cFixed+2*l.Pairs
+	c.pairs, c.conns, c.zones = cFixed, cFixed+2*l.Pairs, cFixed+2*l.Pairs+l.Conns
 	c.shared, c.pubLay = make([]atomic.Uint64, len(next)), l
 	for i, v := range next[:cFixed] {
 		c.shared[i].Store(v)
@@ -184,6 +191,18 @@ func addLabelled(t *Totals, l *selector.Layout, at func(int) uint64) {
 			t.Conns[ConnLabel{rule, client, backend}] += n
 		}
 	}
+	for i := range l.Stride * l.Stride {
+		if n := at(cFixed + 2*l.Pairs + l.Conns + i); n != 0 {
+			t.addZones(ZoneLabel{l.ZoneLabel(i / l.Stride), l.ZoneLabel(i % l.Stride)}, n)
+		}
+	}
+}
+
+func (t *Totals) addZones(l ZoneLabel, n uint64) {
+	if t.Zones == nil {
+		t.Zones = make(map[ZoneLabel]uint64)
+	}
+	t.Zones[l] += n
 }
 
 // merge adds the labelled part of o, which is all that a fold holds.
@@ -202,6 +221,9 @@ func (t *Totals) merge(o *Totals) {
 	}
 	for l, n := range o.Conns {
 		t.Conns[l] += n
+	}
+	for l, n := range o.Zones {
+		t.addZones(l, n)
 	}
 }
 

@@ -36,6 +36,10 @@ func (w *Worker) forward(b *binding, it *item) {
 		packet.DecrementTTL(it.frame, &it.Parsed)
 	}
 	copy(it.frame, d.Header[:d.Len])
+	if w.snap.OwnZone != 0 {
+		zone := w.snap.ClientZone(it.tuple.Src)
+		w.counters.local[w.counters.zones+int(zone)*w.snap.Layout.Stride+int(be.Zone)] += uint64(len(it.frame))
+	}
 	w.leave(b, it, int(d.Port), it.rule.PairBase+uint32(be.Pos))
 }
 

@@ -41,11 +41,11 @@ func (l *Layout) PairLabel(i int) (rule, backend string, ref Ref) {
 // ConnLabel names the cell i of the conns, 0 <= i < Conns; "" is no zone.
 func (l *Layout) ConnLabel(i int) (rule, clientZone, backendZone string) {
 	cells := l.Stride * l.Stride
-	return l.rules[i/cells].name, l.zone(i % cells / l.Stride), l.zone(i % l.Stride)
+	return l.rules[i/cells].name, l.ZoneLabel(i % cells / l.Stride), l.ZoneLabel(i % l.Stride)
 }
 
-// zone names a zone number.
-func (l *Layout) zone(i int) string {
+// ZoneLabel names a zone number, 0 <= i < Stride; "" is no zone.
+func (l *Layout) ZoneLabel(i int) string {
 	if i == 0 {
 		return ""
 	}

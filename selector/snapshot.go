@@ -111,6 +111,12 @@ func (s *Snapshot) Select(r *Rule, t *Tuple) Choice {
 	return c
 }
 
+// ClientZone is the number of the zone a client is in, 0 for none.
+func (s *Snapshot) ClientZone(src [2]uint64) uint16 {
+	zone, _ := s.clients.lookup(src)
+	return zone
+}
+
 // Backend is the backend a reference means, nil if it is gone or its id has a new life.
 func (s *Snapshot) Backend(ref Ref) *Backend {
 	if id := ref >> refGenerationBits; id < uint32(len(s.Backends)) {

@@ -19,6 +19,8 @@ type Status struct {
 	Conflicts     []AddressClaim  `json:"conflicts,omitempty"`
 	Pairs         []PairCount     `json:"forwarded"`
 	Conns         []NewConnection `json:"newConnections"`
+	Zones         []ZoneBytes     `json:"zoneBytes,omitempty"`
+	DetourBytes   uint64          `json:"detourBytes"`
 }
 
 // Interface is one configured interface.
@@ -124,6 +126,14 @@ type NewConnection struct {
 	ClientZone  string `json:"clientZone"`
 	BackendZone string `json:"backendZone"`
 	Connections uint64 `json:"connections"`
+}
+
+// ZoneBytes counts what went from clients of one zone to backends of another
+// or the same; only with the appliance's own zone configured.
+type ZoneBytes struct {
+	ClientZone  string `json:"clientZone"`
+	BackendZone string `json:"backendZone"`
+	Bytes       uint64 `json:"bytes"`
 }
 
 // Backend is one line of `appliance backends --json`.

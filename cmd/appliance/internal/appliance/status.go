@@ -46,6 +46,18 @@ func (a *Appliance) Status() admin.Status {
 	slices.SortFunc(s.Conns, func(x, y admin.NewConnection) int {
 		return cmp.Or(cmp.Compare(x.Rule, y.Rule), cmp.Compare(x.ClientZone, y.ClientZone), cmp.Compare(x.BackendZone, y.BackendZone))
 	})
+	own := a.config.Load().Zone
+	for l, n := range totals.Zones {
+		s.Zones = append(s.Zones, admin.ZoneBytes{ClientZone: l.ClientZone, BackendZone: l.BackendZone, Bytes: n})
+		// Between two machines of one zone, by way of another: the detour is
+		// the appliance's doing.
+		if l.ClientZone != "" && l.ClientZone == l.BackendZone && l.ClientZone != own {
+			s.DetourBytes += n
+		}
+	}
+	slices.SortFunc(s.Zones, func(x, y admin.ZoneBytes) int {
+		return cmp.Or(cmp.Compare(x.ClientZone, y.ClientZone), cmp.Compare(x.BackendZone, y.BackendZone))
+	})
 	for _, c := range a.supervisor.Conflicts() {
 		s.Conflicts = append(s.Conflicts, admin.AddressClaim{
 			Address: packet.Netip(c.Addr).String(), MAC: macWord(c.MAC), AgoSec: time.Duration(a.clock() - c.At).Seconds(),

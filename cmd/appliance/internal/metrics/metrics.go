@@ -88,6 +88,8 @@ var (
 	originated  = desc("originated_packets_total", "Frames sent by the appliance of its own accord.", "kind")
 	held        = desc("held_packets", "Fragments waiting for their first fragment.")
 	newConns    = desc("new_connections_total", "Connections given to backends.", "rule", "client_zone", "backend_zone")
+	zoneBytes   = desc("zone_bytes_total", "Bytes from clients to backends, by zone; with the appliance's zone configured.", "client_zone", "backend_zone")
+	detour      = desc("detour_bytes_total", "Bytes between machines of one zone that crossed into another only because the appliance is there.")
 	flows       = desc("flows", "Tracked flows.", "state")
 	capacity    = desc("flow_table_capacity", "Lines of the flow table.")
 	rejected    = desc("flow_table_rejected_total", "Flows forwarded without an entry.", "cause")
@@ -151,6 +153,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, n := range s.Conns {
 		counter(newConns, n.Connections, n.Rule, n.ClientZone, n.BackendZone)
 	}
+	for _, z := range s.Zones {
+		counter(zoneBytes, z.Bytes, z.ClientZone, z.BackendZone)
+	}
+	counter(detour, s.DetourBytes)
 	t := s.FlowTable
 	gauge(flows, float64(t.Unconfirmed), "unconfirmed")
 	gauge(flows, float64(t.Confirmed), "confirmed")
