@@ -13,7 +13,7 @@ func (w *Worker) track(it *item) (*selector.Backend, Reason) {
 		return w.follow(it)
 	}
 	r := it.rule
-	owner, _, ref, hit := w.flows.Lookup(&it.key, it.hash, w.tick)
+	owner, state, ref, hit := w.flows.Lookup(&it.key, it.hash, w.tick)
 	syn := it.Proto == packet.ProtoTCP && it.Flags&(packet.SYN|packet.ACK) == packet.SYN
 	if hit && !(syn && r.Service.SYNSelects) {
 		if be := w.snap.Backend(uint32(owner)); be != nil && be.Keeps(r.Family, it.Proto, syn, w.now) {
@@ -27,7 +27,7 @@ func (w *Worker) track(it *item) (*selector.Backend, Reason) {
 	}
 	chosen := conntrack.Backend(c.Backend)
 	switch {
-	case hit && owner == chosen:
+	case hit && owner == chosen && state != conntrack.Closing:
 		w.flows.Hit(ref, w.tick, uint32(len(it.frame)), closes(it))
 		return be, ReasonNone
 	case hit && w.flows.Reselect(&it.key, it.hash, ref, chosen, w.tick, uint32(len(it.frame))):
