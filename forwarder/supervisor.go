@@ -76,6 +76,7 @@ type Event struct {
 type SupervisorOptions struct {
 	Shared     *Shared
 	Interfaces []InterfaceConfig // in the order of the snapshot's ports
+	Probes     *xsk.Probes       // nil: SetProbing must not turn it on
 	CPU        func(worker int) int
 	Event      func(Event) // called from the supervisor's goroutine
 }
@@ -94,6 +95,7 @@ type Supervisor struct {
 	mu      sync.Mutex // guards what follows; held while reconciling
 	links   []Link
 	take    Classification
+	probing bool
 	ifaces  []*attachment
 	workers []*Worker
 	running sync.WaitGroup
@@ -153,6 +155,15 @@ func (s *Supervisor) SetLinks(links []Link) {
 func (s *Supervisor) SetClassification(c Classification) {
 	s.mu.Lock()
 	s.take = c
+	s.mu.Unlock()
+	s.poke()
+}
+
+// SetProbing says whether backends are probed as rules' addresses, through
+// SupervisorOptions.Probes.
+func (s *Supervisor) SetProbing(on bool) {
+	s.mu.Lock()
+	s.probing = on
 	s.mu.Unlock()
 	s.poke()
 }
@@ -262,7 +273,7 @@ func (s *Supervisor) attach(a *attachment, link Link) error {
 	if a.config.Generic {
 		mode = xsk.Generic
 	}
-	p, err := xsk.Attach(link.Index, mode)
+	p, err := s.opts.Probes.Attach(link.Index, mode)
 	if err != nil {
 		return err
 	}
@@ -289,6 +300,7 @@ func (s *Supervisor) classify(a *attachment, link Link) error {
 		a.program.SetRoutes(s.take.Routes),
 		a.program.SetAnswers(answers),
 		a.program.SetRuleAddresses(s.take.Rules),
+		a.program.SetProbing(s.probing),
 	)
 }
 

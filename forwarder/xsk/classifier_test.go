@@ -179,7 +179,7 @@ var everywhereCases = []struct {
 func loadForTest(t testing.TB) *Program {
 	t.Helper()
 	needRoot(t)
-	p, err := load()
+	p, err := load(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,10 +42,14 @@ const (
 // It hangs on a BPF link, which dies with the process: nothing stays attached
 // after a crash.
 type Program struct {
+	ifindex int
 	objects classifierObjects
 	link    link.Link
+	probes  *Probes // nil: none are rewritten
 
 	mu        sync.Mutex // guards what the maps hold
+	settings  settings
+	egress    link.Link // of the program that rewrites probes; nil while off
 	addresses addressSet
 	routes    [2]*mapDiff[routeKey, uint32] // by family: IPv4, IPv6
 	closed    bool
@@ -54,35 +58,44 @@ type Program struct {
 // classifierObjects are the program and its maps, by their names in the object.
 type classifierObjects struct {
 	Classifier *ebpf.Program `ebpf:"classifier"`
+	ProbeOut   *ebpf.Program `ebpf:"probe_out"`
 	Sockets    *ebpf.Map     `ebpf:"sockets"`
 	Counters   *ebpf.Map     `ebpf:"queue_counters"`
 	Addresses  *ebpf.Map     `ebpf:"addresses"`
 	Routes4    *ebpf.Map     `ebpf:"routes4"`
 	Routes6    *ebpf.Map     `ebpf:"routes6"`
 	Settings   *ebpf.Map     `ebpf:"settings"`
+	Probes     *ebpf.Map     `ebpf:"probes"`
 }
 
 // Attach loads the classifier and attaches it to an interface. Until it is told
 // otherwise it passes everything to the kernel. An interface that has an XDP
 // program already keeps that one, and the error names it.
 func Attach(ifindex int, mode AttachMode) (*Program, error) {
-	p, err := load()
+	return (*Probes)(nil).Attach(ifindex, mode)
+}
+
+// Attach is the function Attach for an interface that probes may leave by, once
+// Program.SetProbing says so. p must outlive the program.
+func (p *Probes) Attach(ifindex int, mode AttachMode) (*Program, error) {
+	program, err := load(p)
 	if err != nil {
 		return nil, fmt.Errorf("attach xdp to %s: %w", interfaceName(ifindex), err)
 	}
+	program.ifindex = ifindex
 	flags := link.XDPDriverMode
 	if mode == Generic {
 		flags = link.XDPGenericMode
 	}
-	p.link, err = link.AttachXDP(link.XDPOptions{Program: p.objects.Classifier, Interface: ifindex, Flags: flags})
+	program.link, err = link.AttachXDP(link.XDPOptions{Program: program.objects.Classifier, Interface: ifindex, Flags: flags})
 	if err != nil {
-		return nil, errors.Join(explainAttach(ifindex, mode, err), p.Close())
+		return nil, errors.Join(explainAttach(ifindex, mode, err), program.Close())
 	}
-	return p, nil
+	return program, nil
 }
 
 // load puts a program and fresh maps into the kernel, attached to nothing.
-func load() (*Program, error) {
+func load(probes *Probes) (*Program, error) {
 	if err := rlimit.RemoveMemlock(); err != nil { // kernels before 5.11 account maps against it
 		return nil, fmt.Errorf("lift the limit on locked memory for maps: %w; %s", err, memlockRemedy())
 	}
@@ -90,8 +103,12 @@ func load() (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the classifier: %w", err)
 	}
-	p := &Program{}
-	if err := spec.LoadAndAssign(&p.objects, nil); err != nil {
+	p := &Program{probes: probes}
+	var opts ebpf.CollectionOptions
+	if probes != nil {
+		opts.MapReplacements = map[string]*ebpf.Map{"probes": probes.table}
+	}
+	if err := spec.LoadAndAssign(&p.objects, &opts); err != nil {
 		if errors.Is(err, unix.EPERM) {
 			return nil, fmt.Errorf("load the classifier: %w; CAP_BPF and CAP_NET_ADMIN are needed", err)
 		}
@@ -150,11 +167,10 @@ func (p *Program) SetRoutes(prefixes []netip.Prefix) error {
 
 // SetMAC tells the program the interface's own MAC; before, no route takes a frame.
 func (p *Program) SetMAC(mac [6]byte) error {
-	v := uint64(mac[0])<<40 | uint64(mac[1])<<32 | uint64(mac[2])<<24 | uint64(mac[3])<<16 | uint64(mac[4])<<8 | uint64(mac[5])
-	if err := p.objects.Settings.Put(uint32(0), v); err != nil {
-		return fmt.Errorf("set mac: %w", err)
-	}
-	return nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settings.MAC = uint64(mac[0])<<40 | uint64(mac[1])<<32 | uint64(mac[2])<<24 | uint64(mac[3])<<16 | uint64(mac[4])<<8 | uint64(mac[5])
+	return wrapIf("set mac", p.writeSettings())
 }
 
 // SetSocket makes fd, a bound AF_XDP socket on that queue, the receiver of the
@@ -180,6 +196,7 @@ type QueueCounters struct {
 	Redirected uint64 // given to the queue's socket
 	NoSocket   uint64 // taken, but the queue had no socket: dropped
 	Passed     uint64 // left to the kernel
+	Returned   uint64 // probes of rule addresses that a backend sent back: dropped
 }
 
 // Counters sums a queue's counters over all CPUs.
@@ -193,6 +210,7 @@ func (p *Program) Counters(queue int) (QueueCounters, error) {
 		sum.Redirected += c.Redirected
 		sum.NoSocket += c.NoSocket
 		sum.Passed += c.Passed
+		sum.Returned += c.Returned
 	}
 	return sum, nil
 }
@@ -207,11 +225,15 @@ func (p *Program) Close() error {
 	}
 	p.closed = true
 	var errs []error
+	if p.egress != nil {
+		p.probes.set(p.ifindex, false)
+		errs = append(errs, p.egress.Close())
+	}
 	if p.link != nil {
 		errs = append(errs, p.link.Close())
 	}
 	o := &p.objects
-	errs = append(errs, o.Classifier.Close(), o.Sockets.Close(), o.Counters.Close(), o.Addresses.Close(),
+	errs = append(errs, o.Classifier.Close(), o.ProbeOut.Close(), o.Probes.Close(), o.Sockets.Close(), o.Counters.Close(), o.Addresses.Close(),
 		o.Routes4.Close(), o.Routes6.Close(), o.Settings.Close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("detach xdp: %w", err)

@@ -12,7 +12,7 @@
 //       loopback or unspecified.
 //
 // Everything else is the kernel's, also what is cut short or carries more than two
-// VLAN tags. A frame of a queue without a socket is dropped and counted: handing
+// VLAN tags. Of that, replies to probes are rewritten on the way (probe.h). A frame of a queue without a socket is dropped and counted: handing
 // it to the kernel would expose the host's services on a rule's address.
 //
 // Compile with bpf/build.sh; the object is checked in beside this file.
@@ -34,7 +34,10 @@
 
 // Addresses are 16 bytes in network order; IPv4 ones are IPv4-mapped (RFC 4291 2.5.5.2).
 struct addr {
-	__u8 b[16];
+	union {
+		__u8 b[16];
+		__be32 w[4];
+	};
 };
 
 struct route {
@@ -43,13 +46,16 @@ struct route {
 };
 
 struct settings {
-	__u64 mac; // the interface's own, first byte in bits 47 to 40
+	__u64 mac;     // the interface's own, first byte in bits 47 to 40
+	__u32 probing; // not 0: backends are probed as rules' addresses
+	__u32 pad;
 };
 
 struct counters {
 	__u64 redirected; // handed to a socket
 	__u64 no_socket;  // meant for a socket, but the queue has none: dropped
 	__u64 passed;     // the kernel's
+	__u64 returned;   // probes that came back: dropped
 };
 
 struct {
@@ -124,6 +130,11 @@ struct solicit { // RFC 4861 4.3, without options
 	struct addr target;
 };
 
+// What take answers.
+#define PASS 0
+#define TAKE 1
+#define RETURNED 2 // a probe of our own
+
 #define PROTO_ICMPV6 58 // RFC 4443
 #define ICMPV6_NEIGHBOR_SOLICIT 135 // RFC 4861 4.3
 
@@ -147,16 +158,31 @@ static __always_inline __u32 flags_of(const struct addr *a)
 	return flags ? *flags : 0;
 }
 
-static __always_inline int to_own_mac(const struct ethhdr *eth)
+static __always_inline struct settings *own_settings(void)
 {
 	__u32 zero = 0;
-	struct settings *s = bpf_map_lookup_elem(&settings, &zero);
+
+	return bpf_map_lookup_elem(&settings, &zero);
+}
+
+static __always_inline int probing(void)
+{
+	struct settings *s = own_settings();
+
+	return s && s->probing;
+}
+
+static __always_inline int to_own_mac(const struct ethhdr *eth)
+{
+	struct settings *s = own_settings();
 	const __u8 *m = eth->h_dest;
 	__u64 dst = (__u64)m[0] << 40 | (__u64)m[1] << 32 | (__u64)m[2] << 24 |
 		    (__u64)m[3] << 16 | (__u64)m[4] << 8 | m[5];
 
 	return s && s->mac != 0 && s->mac == dst;
 }
+
+#include "probe.h"
 
 // Destinations that are never forwarded (RFC 1812 5.3, RFC 6890, RFC 4291 2.4).
 static __always_inline int local4(const __u8 ip[4])
@@ -209,8 +235,13 @@ static __always_inline int take_ip4(struct ethhdr *eth, void *p, void *end)
 		return 0;
 	dst = mapped(ip->dst);
 	flags = flags_of(&dst);
-	if (flags & ADDR_RULE)
-		return 1;
+	if (flags & ADDR_RULE) {
+		struct addr src = mapped(ip->src);
+
+		return probing() && probe_returned(&src, &dst, tcp_of4(ip, end), 0) ? RETURNED : TAKE;
+	}
+	if (flags & ADDR_OWN && probing())
+		probe_reply4(ip, end);
 	if (flags & ADDR_OWN || local4(ip->dst) || !to_own_mac(eth))
 		return 0;
 	return routed(&routes4, &dst);
@@ -227,8 +258,13 @@ static __always_inline int take_ip6(struct ethhdr *eth, void *p, void *end)
 		return 0;
 	a = ip->dst;
 	flags = flags_of(&a);
-	if (flags & ADDR_RULE)
-		return 1;
+	if (flags & ADDR_RULE) {
+		struct addr src = ip->src;
+
+		return probing() && probe_returned(&src, &a, tcp_of6(ip, end), 1) ? RETURNED : TAKE;
+	}
+	if (flags & ADDR_OWN && probing())
+		probe_reply6(ip, end);
 	// A solicitation carries no extension header in practice, and none in front of
 	// it would be a fragment header (RFC 6980).
 	if (ip->next == PROTO_ICMPV6 && (void *)(ns + 1) <= end &&
@@ -281,10 +317,15 @@ int classifier(struct xdp_md *ctx)
 	int taken = take(ctx);
 	long action;
 
-	if (!taken) {
+	if (taken == PASS) {
 		if (c)
 			c->passed++;
 		return XDP_PASS;
+	}
+	if (taken == RETURNED) {
+		if (c)
+			c->returned++;
+		return XDP_DROP;
 	}
 	// A look-up of flows that the program forwards itself belongs here.
 	action = bpf_redirect_map(&sockets, queue, XDP_DROP);
