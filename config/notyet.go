@@ -16,6 +16,7 @@ var notYet = []struct {
 	{"healthChecks[].type", otherThan("TCP", "HTTP"), "use TCP or HTTP"},
 	{"healthChecks[].probeTarget", equals("RULE_ADDRESS"), "use BACKEND_ADDRESS"},
 	{"backendServices[].localityLbPolicy", equals("WEIGHTED_GCP_RENDEZVOUS"), "use GCP_RENDEZVOUS and the weights of backends"},
+	{"interfaces[].busyPoll", equals("true"), "leave it false"},
 	{"backendServices[].delivery", otherThan("L2"), "use L2"},
 	{"flowTable.path", otherThan(""), "leave it empty"},
 	{"health.listen", otherThan(""), "leave it empty"},
