@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	events     = flag.Int("events", 60_000, "random events of TestRandomEvents")
+	events     = flag.Int("events", 30_000, "random events of TestRandomEvents")
 	eventsSeed = flag.Uint64("events-seed", 0, "seed of TestRandomEvents; 0 takes the time")
 )
 

@@ -11,15 +11,15 @@ import (
 
 // A queue stays busy for some 20 ms after its socket was closed, because the
 // kernel releases it from a work queue; after the death of a process it took
-// over a second.
+// over a second once. Whoever opens queues tries again later than that.
 const (
-	busyPatience = 2 * time.Second
+	busyPatience = 300 * time.Millisecond
 	busyPause    = 5 * time.Millisecond
 )
 
 // Join binds a further socket on the UMEM to a queue of an interface, with the
 // ring sizes and mode of the UMEM's own configuration. The worker calls it; to
-// bind without blocking the worker for up to two seconds, use Reserve and Bind.
+// bind without blocking the worker meanwhile, use Reserve and Bind.
 // On failure every frame is back on the free stack.
 func (u *UMEM) Join(ifindex, queue int) (*Socket, error) {
 	s, err := u.Reserve(ifindex, queue, u.cfg)
@@ -39,7 +39,7 @@ func (u *UMEM) Join(ifindex, queue int) (*Socket, error) {
 // the socket. The fill ring is full before the queue starts, since some drivers
 // stay deaf otherwise.
 //
-// A busy queue is tried again for two seconds. After an error the socket may be
+// A busy queue is tried again for 0.3 seconds. After an error the socket may be
 // bound again, or given to UMEM.Reclaim.
 func (s *Socket) Bind() error {
 	if s.prefill == nil {

@@ -32,7 +32,7 @@ var openMu sync.Mutex
 
 // OpenPrimary makes a UMEM and its first socket, on one queue of an interface.
 // The calling goroutine owns both until it hands them to a worker. A busy queue is
-// tried again for two seconds; errors say what can be done.
+// tried again for 0.3 seconds; errors say what can be done.
 //
 // Closing the first socket does not end the UMEM: further ones can Join it.
 func OpenPrimary(ifindex, queue int, cfg Config) (*UMEM, *Socket, error) {
