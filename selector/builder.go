@@ -42,8 +42,9 @@ type serviceEntry struct {
 	named   map[string]*backendEntry // listed, by name
 	leaving []*backendEntry          // removed, still draining; after listed in positions
 	role    [2]activeRole
-	ready   bool // stop waiting for first verdicts
-	dirty   bool // state is stale
+	settled [2]bool // the role may change: see followRole
+	ready   bool    // stop waiting for first verdicts
+	dirty   bool    // state is stale
 	state   *serviceState
 }
 
@@ -80,18 +81,22 @@ func (b *backendEntry) present(f Family) bool { return b.addresses[f].IsValid() 
 // New makes a builder and publishes its first snapshot, in which no backend has a verdict and
 // nothing is deliverable.
 func New(o Options, nowNanos int64) (*Builder, error) {
-	b := &Builder{
+	b := newBuilder()
+	if err := b.Apply(o, nowNanos); err != nil {
+		return nil, err
+	}
+	b.Publish(nowNanos)
+	return b, nil
+}
+
+func newBuilder() *Builder {
+	return &Builder{
 		byName: map[string]*serviceEntry{}, serviceIDs: map[string]uint16{},
 		backends: make([]*backendEntry, 1), lastGen: make([]uint16, 1),
 		deliveries: map[[2]uint64]Delivery{}, drained: map[string]bool{},
 		announced: map[string]bool{}, ready: map[string]bool{},
 		cache: tableCache{tables: map[tableKey]*cachedTable{}},
 	}
-	if err := b.Apply(o, nowNanos); err != nil {
-		return nil, err
-	}
-	b.Publish(nowNanos)
-	return b, nil
 }
 
 // Current is the last published snapshot, never nil.

@@ -21,7 +21,10 @@ func (b *Builder) judge(s *serviceEntry, nowNanos int64) *serviceState {
 				fs.draws[zone] = b.newDraw(members, entries, order, a.Modified)
 			}
 		}
-		s.followRole(f, e.Kind, members, nowNanos)
+		pending := slices.ContainsFunc(entries, func(m *backendEntry) bool {
+			return m.health[f] == Unknown || b.deliveries[words(m.addresses[f])].State == Pending
+		})
+		s.followRole(f, e.Kind, s.ready || !pending, nowNanos)
 	}
 	return state
 }
@@ -75,12 +78,13 @@ func (b *Builder) newDraw(members []Member, entries []*backendEntry, order, set 
 	return d
 }
 
-// followRole notes when a role starts and stops serving. Until the service has settled, flows that
-// an earlier run of the appliance left behind are not touched; Drop changes no role.
-func (s *serviceEntry) followRole(f Family, kind Kind, members []Member, nowNanos int64) {
-	settled := s.ready || !slices.ContainsFunc(members, func(m Member) bool { return m.Health == Unknown })
+// followRole notes when a role starts and stops serving. Until the service has settled, that is every
+// backend has a verdict and a delivery or it was waited for long enough, flows that an earlier run of
+// the appliance left behind are not touched; Drop changes no role.
+func (s *serviceEntry) followRole(f Family, kind Kind, settled bool, nowNanos int64) {
+	s.settled[f] = s.settled[f] || settled
 	switch {
-	case kind == Drop || !settled && s.role[f] == roleUndecided:
+	case kind == Drop || !s.settled[f]:
 	case kind == HealthyFailovers:
 		s.role[f] = roleFailover
 	default:
