@@ -85,7 +85,7 @@ func (a *attachment) counters(queue int) ProgramCounters {
 	if err != nil {
 		return ProgramCounters{}
 	}
-	return ProgramCounters{Redirected: c.Redirected, NoSocket: c.NoSocket, Passed: c.Passed}
+	return ProgramCounters{Redirected: c.Redirected + c.NoSocket, NoSocket: c.NoSocket, Passed: c.Passed}
 }
 
 // Status reads the state of all interfaces. Workers are asked between two of

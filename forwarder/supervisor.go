@@ -113,7 +113,8 @@ type attachment struct {
 	retryAt time.Time
 }
 
-// ProgramCounters sum what the classifier counted on an interface.
+// ProgramCounters sum what the classifier counted on an interface. Redirected
+// is all that it took from the kernel, what met no socket included.
 type ProgramCounters struct{ Redirected, NoSocket, Passed uint64 }
 
 // queue is one receive queue of an attached interface.
@@ -422,7 +423,7 @@ func (s *Supervisor) watch(a *attachment, q *queue, link Link) {
 	received += stats.RXDropped + stats.RXRingFull
 	taken := uint64(0)
 	if c, err := a.program.Counters(q.number); err == nil {
-		taken = c.Redirected - c.NoSocket
+		taken = c.Redirected
 	}
 	deafTX := pending > 0 && completed == q.lastCompleted
 	deafRX := taken > q.lastTaken && received == q.lastReceived

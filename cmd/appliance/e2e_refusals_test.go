@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"zonehop/bench/lab"
+	"zonehop/forwarder/xsk"
+)
+
+// TestInterfaceAppearsLater starts the appliance before its interface exists.
+func TestInterfaceAppearsLater(t *testing.T) {
+	n := newNetwork(t, lab.Options{})
+	n.must(n.Appliance().DeleteLink("eth0"))
+	d := n.prepare(n.Appliance().Name(), testConfig(t, "two-zones.yaml"))
+	d.run()
+	d.wait("the problem to be told", 15*time.Second, func() error {
+		s, err := d.Status()
+		if err == nil && !strings.Contains(s.Interfaces[0].Problem, "eth0 does not exist; it is used as soon as it appears") {
+			err = fmt.Errorf("problem %q", s.Interfaces[0].Problem)
+		}
+		return err
+	})
+	n.must(n.Appliance().CreateLink("eth0"))
+	d.ready()
+	n.shares("client-b", vip4, 4)
+	n.shares("client-b", vip6, 4)
+	d.balanced()
+	d.stop()
+}
+
+// TestQueueIsTaken starts the appliance while another socket has one of its
+// queues.
+func TestQueueIsTaken(t *testing.T) {
+	n := newNetwork(t, lab.Options{})
+	var memory *xsk.UMEM
+	var socket *xsk.Socket
+	n.must(n.Appliance().Exec(func() error {
+		dev, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		cfg := xsk.DefaultConfig()
+		cfg.Mode = xsk.ModeCopy
+		memory, socket, err = xsk.OpenPrimary(dev.Index, 1, cfg)
+		return err
+	}))
+	free := func() {
+		n.Helper()
+		n.must(socket.Close()) // a second time does nothing
+		memory.Reclaim(socket)
+	}
+	defer free()
+
+	d := n.prepare(n.Appliance().Name(), testConfig(t, "two-zones.yaml"))
+	d.run()
+	d.wait("queue 0 alone to be bound", 20*time.Second, func() error {
+		s, err := d.Status()
+		if err != nil {
+			return err
+		}
+		q := s.Interfaces[0].Queues
+		if len(q) != 2 || !q[0].Bound || q[1].Bound || !strings.Contains(q[1].Problem, "another socket has the queue") || !strings.Contains(q[1].Problem, "ss --xdp") {
+			return fmt.Errorf("queues %+v", q)
+		}
+		return d.announced("web-tcp", "web-udp")
+	})
+	d.sub("the other queue forwards", func(d *device) {
+		served := 0
+		for range 32 {
+			ctx, cancel := context.WithTimeout(d.net.ctx, 100*time.Millisecond)
+			if _, err := d.net.Client("client-b").Get(ctx, vip4, "/"); err == nil {
+				served++
+			}
+			cancel()
+		}
+		s := d.status()
+		if served == 0 || served == 32 {
+			d.net.Errorf("%d of 32 connections were served, want those of one queue of two", served)
+		}
+		if s.Interfaces[0].Queues[1].NoSocket == 0 {
+			d.net.Error("no frame is counted as lost for lack of a socket")
+		}
+		if s.Interfaces[0].Problem != "" {
+			d.net.Errorf("the interface as a whole has the problem %q", s.Interfaces[0].Problem)
+		}
+	})
+	d.balanced()
+	free()
+	d.ready()
+	n.shares("client-b", vip4, 16)
+	d.balanced()
+	d.stop()
+}
