@@ -95,7 +95,7 @@ func (s *Supervisor) Status() []InterfaceStatus {
 	defer s.mu.Unlock()
 	var out []InterfaceStatus
 	for i, a := range s.ifaces {
-		st := InterfaceStatus{Name: a.config.Name, Index: a.index, Up: s.links[i].Up && a.index != 0, Mode: "none", Problem: a.problem}
+		st := InterfaceStatus{Name: a.config.Name, Index: a.index, Up: s.have.links[i].Up && a.index != 0, Mode: "none", Problem: a.problem}
 		for _, n := range slices.Sorted(maps.Keys(a.queues)) {
 			q := a.queues[n]
 			qs := QueueStatus{Queue: n, Bound: q.binding != nil, Problem: q.problem, Counters: q.retired, Program: q.retiredProgram}
@@ -127,13 +127,17 @@ func (s *Supervisor) Status() []InterfaceStatus {
 	return out
 }
 
+// all is the list of workers; it only ever grows.
+func (s *Supervisor) all() []*Worker {
+	s.brief.Lock()
+	defer s.brief.Unlock()
+	return slices.Clone(s.workers)
+}
+
 // Totals sums the counters of all workers.
 func (s *Supervisor) Totals() Totals {
-	s.mu.Lock()
-	workers := slices.Clone(s.workers)
-	s.mu.Unlock()
 	var t Totals
-	for _, w := range workers {
+	for _, w := range s.all() {
 		w.counters.addTo(&t)
 	}
 	return t
@@ -141,10 +145,8 @@ func (s *Supervisor) Totals() Totals {
 
 // Conflicts returns the last foreign claim to an address that each worker saw.
 func (s *Supervisor) Conflicts() []Conflict {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var out []Conflict
-	for _, w := range s.workers {
+	for _, w := range s.all() {
 		if c := w.conflict.Load(); c != nil {
 			out = append(out, *c)
 		}

@@ -92,14 +92,26 @@ type Supervisor struct {
 	opts    SupervisorOptions
 	changed chan struct{}
 
-	mu      sync.Mutex // guards what follows; held while reconciling
+	// brief guards what is wanted and the list of workers. It is held for
+	// moments only: publishing a snapshot must not wait for the kernel.
+	brief   sync.Mutex
+	want    wanted
+	workers []*Worker // appended to by reconcile
+
+	// mu is held while reconciling, which may take a second when the kernel
+	// refuses a queue. Locked before brief.
+	mu      sync.Mutex
+	have    wanted // what is being reconciled
+	ifaces  []*attachment
+	running sync.WaitGroup
+	stopped bool
+}
+
+// wanted is the state to bring about.
+type wanted struct {
 	links   []Link
 	take    Classification
 	probing bool
-	ifaces  []*attachment
-	workers []*Worker
-	running sync.WaitGroup
-	stopped bool
 }
 
 // attachment is one configured interface.
@@ -137,7 +149,9 @@ type queue struct {
 
 // NewSupervisor makes a supervisor; Run starts it.
 func NewSupervisor(o SupervisorOptions) *Supervisor {
-	s := &Supervisor{opts: o, changed: make(chan struct{}, 1), links: make([]Link, len(o.Interfaces))}
+	s := &Supervisor{opts: o, changed: make(chan struct{}, 1)}
+	s.want.links = make([]Link, len(o.Interfaces))
+	s.have = s.want
 	for i, c := range o.Interfaces {
 		s.ifaces = append(s.ifaces, &attachment{config: c, slot: i, queues: make(map[int]*queue)})
 	}
@@ -146,26 +160,26 @@ func NewSupervisor(o SupervisorOptions) *Supervisor {
 
 // SetLinks says which interfaces are present, in the order of the options.
 func (s *Supervisor) SetLinks(links []Link) {
-	s.mu.Lock()
-	s.links = slices.Clone(links)
-	s.mu.Unlock()
+	s.brief.Lock()
+	s.want.links = slices.Clone(links)
+	s.brief.Unlock()
 	s.poke()
 }
 
 // SetClassification says what to take from the kernel, on all interfaces.
 func (s *Supervisor) SetClassification(c Classification) {
-	s.mu.Lock()
-	s.take = c
-	s.mu.Unlock()
+	s.brief.Lock()
+	s.want.take = c
+	s.brief.Unlock()
 	s.poke()
 }
 
 // SetProbing says whether backends are probed as rules' addresses, through
 // SupervisorOptions.Probes.
 func (s *Supervisor) SetProbing(on bool) {
-	s.mu.Lock()
-	s.probing = on
-	s.mu.Unlock()
+	s.brief.Lock()
+	s.want.probing = on
+	s.brief.Unlock()
 	s.poke()
 }
 
@@ -191,8 +205,11 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			ticked = true
 		}
 		s.mu.Lock()
+		s.brief.Lock()
+		s.have = s.want
+		s.brief.Unlock()
 		for i, a := range s.ifaces {
-			s.reconcile(a, s.links[i], ticked)
+			s.reconcile(a, s.have.links[i], ticked)
 		}
 		s.mu.Unlock()
 	}
@@ -220,7 +237,7 @@ func (s *Supervisor) reconcile(a *attachment, link Link, ticked bool) {
 	}
 	// Sockets first, so that nothing is taken from the kernel before somebody
 	// receives it.
-	for _, n := range s.wanted(a, link) {
+	for _, n := range s.numbers(a, link) {
 		q := a.queues[n]
 		if q == nil {
 			q = &queue{number: n}
@@ -240,8 +257,8 @@ func (s *Supervisor) reconcile(a *attachment, link Link, ticked bool) {
 	}
 }
 
-// wanted lists the queue numbers to bind.
-func (s *Supervisor) wanted(a *attachment, link Link) []int {
+// numbers lists the queue numbers to bind.
+func (s *Supervisor) numbers(a *attachment, link Link) []int {
 	if a.config.Queues != nil {
 		return a.config.Queues
 	}
@@ -292,16 +309,16 @@ func (s *Supervisor) attach(a *attachment, link Link) error {
 // classify tells the program what to take.
 func (s *Supervisor) classify(a *attachment, link Link) error {
 	var answers []netip.Addr
-	if a.slot < len(s.take.Answers) {
-		answers = s.take.Answers[a.slot]
+	if a.slot < len(s.have.take.Answers) {
+		answers = s.have.take.Answers[a.slot]
 	}
 	return errors.Join(
 		a.program.SetMAC(link.MAC),
-		a.program.SetOwn(s.take.Own),
-		a.program.SetRoutes(s.take.Routes),
+		a.program.SetOwn(s.have.take.Own),
+		a.program.SetRoutes(s.have.take.Routes),
 		a.program.SetAnswers(answers),
-		a.program.SetRuleAddresses(s.take.Rules),
-		a.program.SetProbing(s.probing),
+		a.program.SetRuleAddresses(s.have.take.Rules),
+		a.program.SetProbing(s.have.probing),
 	)
 }
 
@@ -312,7 +329,9 @@ func (s *Supervisor) worker(q int) (*Worker, error) {
 		if err != nil {
 			return nil, err
 		}
+		s.brief.Lock()
 		s.workers = append(s.workers, w)
+		s.brief.Unlock()
 		cpu := -1
 		if s.opts.CPU != nil {
 			cpu = s.opts.CPU(w.Index)
@@ -321,9 +340,11 @@ func (s *Supervisor) worker(q int) (*Worker, error) {
 		// timers would wait for them.
 		runtime.GOMAXPROCS(runtime.NumCPU() + len(s.workers))
 		s.running.Go(func() {
-			if err := w.Run(cpu); err != nil && s.opts.Event != nil {
-				s.opts.Event(Event{Kind: EventRefused, Queue: w.Index, Err: err})
-			}
+			w.Run(cpu, func(err error) {
+				if s.opts.Event != nil {
+					s.opts.Event(Event{Kind: EventRefused, Queue: w.Index, Err: err})
+				}
+			})
 		})
 	}
 	return s.workers[q], nil

@@ -110,15 +110,16 @@ func NewWorker(index int, s *Shared) (*Worker, error) {
 }
 
 // Run drives the worker until Stop. It locks itself to its thread and, with
-// cpu >= 0, to that CPU.
-func (w *Worker) Run(cpu int) error {
+// cpu >= 0, to that CPU. The error says that the CPU was refused; it is given to
+// refused at once, and the worker runs where the scheduler puts it.
+func (w *Worker) Run(cpu int, refused func(error)) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if cpu >= 0 {
 		var set unix.CPUSet
 		set.Set(cpu)
 		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			return fmt.Errorf("worker %d: pin to cpu %d: %w; use cpus: none, or a CPU that exists", w.Index, cpu, err)
+			refused(fmt.Errorf("worker %d: pin to cpu %d: %w; use cpus: none, or a CPU that exists", w.Index, cpu, err))
 		}
 	}
 	for !w.stopped.Load() {
@@ -131,7 +132,6 @@ func (w *Worker) Run(cpu int) error {
 	}
 	w.drain()
 	w.publish()
-	return nil
 }
 
 // Stop makes Run return after it has given the kernel what waits on TX rings.
