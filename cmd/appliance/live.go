@@ -148,18 +148,6 @@ func newFlowsCommand() *cobra.Command {
 	return cmd
 }
 
-func newHealthCommand() *cobra.Command {
-	return printed("health", "Show what the health probes found",
-		func(_ *cobra.Command, c *admin.Client) (admin.Health, error) { return c.Health() },
-		func(w io.Writer, h admin.Health) {
-			columns(w, "BACKEND SERVICE CHECK ADDRESS STATE IN-ROW LATENCY NEXT LAST-RESULT", func(row func(...any)) {
-				for _, b := range h.Backends {
-					row(b.Backend, b.Service, b.Check, b.Address, b.State, b.InRow, fmt.Sprintf("%.1fms", b.LatencyMs), duration(b.NextSec), orDash(b.Text))
-				}
-			})
-		})
-}
-
 func newDrainCommand() *cobra.Command   { return drainCommand("drain", "Stop", true) }
 func newUndrainCommand() *cobra.Command { return drainCommand("undrain", "Resume", false) }
 

@@ -49,6 +49,7 @@ func newRootCommand() *cobra.Command {
 		newBackendsCommand(),
 		newFlowsCommand(),
 		newHealthCommand(),
+		newExplainHealthCommand(),
 		newDrainCommand(),
 		newUndrainCommand(),
 		newAnnounceCommand(),

@@ -2,6 +2,7 @@ package composite
 
 import (
 	"sort"
+	"strings"
 
 	"zonehop/selector"
 )
@@ -48,6 +49,22 @@ func (p *Policy) Judge(c Count) selector.Health {
 		return selector.Unhealthy
 	}
 	return selector.Unknown
+}
+
+// PercentText is the share as a percentage in the shortest decimal text, such as "59.9".
+func (p *Policy) PercentText() string {
+	whole, fraction, _ := strings.Cut(p.Percent.String(), ".")
+	for len(fraction) < 2 {
+		fraction += "0"
+	}
+	percent := strings.TrimLeft(whole+fraction[:2], "0")
+	if percent == "" {
+		percent = "0"
+	}
+	if rest := fraction[2:]; rest != "" {
+		percent += "." + rest
+	}
+	return percent
 }
 
 // Required is the least number of healthy endpoints of total that meets the policy. It is more than

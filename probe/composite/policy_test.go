@@ -130,3 +130,14 @@ func TestMissing(t *testing.T) {
 		}
 	}
 }
+
+func TestPercentText(t *testing.T) {
+	for ratio, want := range map[string]string{
+		"0": "0", "1": "100", "0.6": "60", "0.599": "59.9", "0.05": "5", "0.005": "0.5", "0.000000000000000001": "0.0000000000000001",
+	} {
+		p := Policy{Percent: selector.MustRatio(ratio)}
+		if got := p.PercentText(); got != want {
+			t.Errorf("%s is %q percent, want %q", ratio, got, want)
+		}
+	}
+}

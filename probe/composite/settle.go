@@ -45,6 +45,10 @@ func (r *reason) of(service string, to selector.Health) (string, time.Time) {
 
 // settle evaluates everything, remembers what changed and tells of it.
 func (t *Tracker) settle(why reason) {
+	first := t.report == nil
+	if first {
+		t.report = &Report{}
+	}
 	next := &Report{Sources: make([]SourceReport, len(t.options.Sources)), Composites: make([]CompositeReport, len(t.options.Composites))}
 	var transitions []Transition
 	turned := make(map[string]Transition) // sources in this step
@@ -91,7 +95,7 @@ func (t *Tracker) settle(why reason) {
 		h.add(tr)
 		t.ofComposed[c.Name] = h
 	}
-	if len(transitions) == 0 && reflect.DeepEqual(t.report, next) {
+	if !first && len(transitions) == 0 && reflect.DeepEqual(t.report, next) {
 		return
 	}
 	t.report = next

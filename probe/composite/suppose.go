@@ -3,18 +3,18 @@ package composite
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"zonehop/selector"
 )
 
 // Offline is a tracker in which every backend is healthy but for those named: NAME in all services,
-// or SERVICE/NAME. The error names what is not configured.
+// or SERVICE/NAME. Its states have no time since when. The error names what is not configured.
 func Offline(o Options, down, unknown []string) (*Tracker, error) {
 	t, err := New(o, nil)
 	if err != nil {
 		return nil, err
 	}
+	t.report = nil // nothing has been so since any time
 	for _, s := range t.services {
 		for _, e := range s.endpoints {
 			e.states = [2]selector.Health{selector.Healthy, selector.Healthy}
@@ -52,7 +52,7 @@ func (t *Tracker) Suppose(down, unknown []string) (*Tracker, error) {
 			}
 		}
 	}
-	out.settle(reason{text: "supposed", at: time.Now()})
+	out.settle(reason{text: "supposed"})
 	return out, nil
 }
 

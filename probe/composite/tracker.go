@@ -25,17 +25,17 @@ type Tracker struct {
 	options    Options
 	services   map[string]*service
 	drained    map[string]bool // backend names
-	report     *Report
+	report     *Report         // nil until the first evaluation
 	ofSource   map[string]history
 	ofComposed map[string]history
 }
 
-// New makes a tracker in which no backend has a verdict. onChange may be nil; it is called for every
-// change, in order and one at a time, from the goroutine that made it, and must neither wait nor call
-// the tracker. The error is that of Validate.
+// New makes a tracker in which no backend has a verdict. onChange may be nil; it is called for the
+// first state and every change, in order and one at a time, from the goroutine that made it, and must
+// neither wait nor call the tracker. The error is that of Validate.
 func New(o Options, onChange func(Change)) (*Tracker, error) {
 	t := &Tracker{
-		onChange: onChange, report: &Report{}, drained: make(map[string]bool),
+		onChange: onChange, drained: make(map[string]bool),
 		ofSource: make(map[string]history), ofComposed: make(map[string]history),
 	}
 	if err := t.Apply(o, nil, time.Now()); err != nil {

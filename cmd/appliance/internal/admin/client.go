@@ -91,11 +91,7 @@ func (c *Client) do(method, path string, body io.Reader, into any) error {
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) {
-			return fmt.Errorf("connect to the appliance at %s: %w; is it running? give --socket or ZONEHOP_SOCKET if it uses another path", c.path, op.Err)
-		}
-		return fmt.Errorf("ask the appliance at %s: %w", c.path, err)
+		return c.unreachable(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusOK {
@@ -104,6 +100,20 @@ func (c *Client) do(method, path string, body io.Reader, into any) error {
 		}
 		return nil
 	}
+	return refusal(resp)
+}
+
+// unreachable says that a request got no answer.
+func (c *Client) unreachable(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return fmt.Errorf("connect to the appliance at %s: %w; is it running? give --socket or ZONEHOP_SOCKET if it uses another path", c.path, op.Err)
+	}
+	return fmt.Errorf("ask the appliance at %s: %w", c.path, err)
+}
+
+// refusal is the error in an answer that is one.
+func refusal(resp *http.Response) error {
 	var f failure
 	if err := json.NewDecoder(resp.Body).Decode(&f); err != nil {
 		return fmt.Errorf("the appliance answered %s", resp.Status)

@@ -20,6 +20,12 @@ type Appliance interface {
 	Backends() []Backend
 	Flows(FlowFilter) []Flow
 	Health() Health
+	// WatchHealth returns a channel of updates: the present state, without events, then every change
+	// of it. The channel is closed when the reader falls behind; cancel ends the watch and must be
+	// called. The error wraps ErrRefused if there are too many watchers.
+	WatchHealth() (updates <-chan HealthUpdate, cancel func(), err error)
+	// ExplainHealth's error wraps ErrNotFound if there is no such source, composite or backend.
+	ExplainHealth(ExplainHealthRequest) (HealthExplanation, error)
 	// SetDrain stops or resumes new connections to a backend, named by its
 	// name or service/name. The error wraps ErrNotFound if there is none.
 	SetDrain(backend string, drain bool) error
@@ -68,7 +74,10 @@ func Listen(path string) (net.Listener, error) {
 
 // Serve answers requests until ctx is done.
 func Serve(ctx context.Context, l net.Listener, a Appliance) error {
-	srv := &http.Server{Handler: handler(a), ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{
+		Handler: handler(a), ReadHeaderTimeout: 5 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // ends streams
+	}
 	stop := context.AfterFunc(ctx, func() {
 		grace, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -88,6 +97,14 @@ func handler(a Appliance) http.Handler {
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) { reply(w, a.Status(), nil) })
 	mux.HandleFunc("GET /backends", func(w http.ResponseWriter, r *http.Request) { reply(w, a.Backends(), nil) })
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) { reply(w, a.Health(), nil) })
+	mux.HandleFunc("GET /health/watch", func(w http.ResponseWriter, r *http.Request) { watchHealth(a, w, r) })
+	mux.HandleFunc("POST /explain-health", func(w http.ResponseWriter, r *http.Request) {
+		var q ExplainHealthRequest
+		if ask(w, r, &q) {
+			e, err := a.ExplainHealth(q)
+			reply(w, e, err)
+		}
+	})
 	mux.HandleFunc("POST /flows", func(w http.ResponseWriter, r *http.Request) {
 		var f FlowFilter
 		if ask(w, r, &f) {

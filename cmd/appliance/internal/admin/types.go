@@ -172,9 +172,9 @@ type Flow struct {
 
 // Health is what `appliance health --json` prints.
 type Health struct {
-	Backends   []BackendHealth `json:"backends"`
-	Sources    []any           `json:"sources"`
-	Composites []any           `json:"composites"`
+	Backends   []BackendHealth   `json:"backends"`
+	Sources    []HealthSource    `json:"sources"`
+	Composites []CompositeHealth `json:"composites"`
 }
 
 // BackendHealth is the probe state of one backend.
@@ -191,12 +191,15 @@ type BackendHealth struct {
 	Transitions []Transition `json:"transitions,omitempty"`
 }
 
-// Transition is one change of a backend's health.
+// Transition is one change of the health of a backend, source or composite. The last 16 of each are
+// kept, over reloads too.
 type Transition struct {
-	At   string `json:"at"`
-	From string `json:"from"`
-	To   string `json:"to"`
-	Text string `json:"text"`
+	At        string          `json:"at"`
+	From      string          `json:"from"`
+	To        string          `json:"to"`
+	Text      string          `json:"text"`                // the probe's result, or the cause
+	LatencyMs float64         `json:"latencyMs,omitempty"` // of that probe
+	Counts    *EndpointCounts `json:"counts,omitempty"`    // of sources
 }
 
 // ExplainRequest asks which backend a packet gets.

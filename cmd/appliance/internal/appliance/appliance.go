@@ -14,12 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zonehop/cmd/appliance/internal/admin"
+	"zonehop/cmd/appliance/internal/healthapi"
 	"zonehop/cmd/appliance/internal/metrics"
 	"zonehop/config"
 	"zonehop/conntrack"
 	"zonehop/forwarder"
 	"zonehop/forwarder/neigh"
+	"zonehop/forwarder/xsk"
 	"zonehop/probe"
+	"zonehop/probe/composite"
 	"zonehop/selector"
 )
 
@@ -40,11 +43,15 @@ type Appliance struct {
 	clock   func() int64
 
 	table      *conntrack.Table
+	state      flowState
 	builder    *selector.Builder
 	supervisor *forwarder.Supervisor
 	watcher    *neigh.Watcher
 	groups     *neigh.Groups
 	pool       *probe.Pool
+	probes     *xsk.Probes // nil where the kernel cannot rewrite probes
+	tracker    *composite.Tracker
+	feed       healthFeed
 	events     *metrics.Events
 	announcer  *announcer
 
@@ -75,14 +82,8 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 	if err != nil {
 		return nil, err
 	}
-	if a.builder, err = selector.New(options, a.clock()); err != nil {
-		return nil, fmt.Errorf("build snapshot: %w", err)
-	}
-	if a.table, err = conntrack.New(conntrack.Options{
-		Lines: c.FlowTable.Entries, HalfOpenShare: c.FlowTable.HalfOpenShare.Float64(),
-		HalfOpen: c.FlowTable.TCPHalfOpen, Closing: c.FlowTable.TCPClosing,
-	}); err != nil {
-		return nil, fmt.Errorf("allocate flow table: %w", err)
+	if err = a.openFlows(c, options); err != nil {
+		return nil, err
 	}
 	a.setIdleTimeouts()
 	names := make([]string, len(c.Interfaces))
@@ -97,8 +98,16 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 		a.watcher.Close()
 		return nil, errors.Join(fmt.Errorf("join multicast groups: %w", err), a.table.Close())
 	}
+	if a.probes, err = xsk.NewProbes(); err == nil || errors.Is(err, xsk.ErrNoTCX) {
+		err = a.checkProbes(c)
+	}
+	if err != nil {
+		a.watcher.Close()
+		a.groups.Close()
+		return nil, errors.Join(err, a.table.Close())
+	}
 	if a.pool, err = probe.New(probe.Options{
-		OnTransitions: a.onTransitions, OnOutage: a.onOutage,
+		OnTransitions: a.onTransitions, OnOutage: a.onOutage, Control: a.controlProbe,
 		Observe: func(o probe.Observation) { a.events.ProbeSeconds.Observe(o.Result.Latency.Seconds()) },
 	}); err != nil {
 		a.watcher.Close()
@@ -110,6 +119,13 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 	if err := a.pool.Update(targets); err != nil {
 		return nil, fmt.Errorf("start probes: %w", err)
 	}
+	aggregated, err := CompositeOptions(c)
+	if err != nil {
+		return nil, err
+	}
+	if a.tracker, err = composite.New(aggregated, a.onHealthChange); err != nil {
+		return nil, err
+	}
 	interfaces := interfaceConfigs(c)
 	a.supervisor = forwarder.NewSupervisor(forwarder.SupervisorOptions{
 		Shared: &forwarder.Shared{
@@ -117,9 +133,11 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 			Batch: c.Tuning.Batch, Frame: c.Tuning.FrameSize, Route: &forwarder.Routing{},
 		},
 		Interfaces: interfaces,
+		Probes:     a.probes,
 		CPU:        func(worker int) int { return cpuOf(c, worker, a.workers(), runtime.NumCPU()) },
 		Event:      a.onForwarderEvent,
 	})
+	a.supervisor.SetProbing(asRules(c))
 	a.announcer = newAnnouncer(a.supervisor)
 	return a, nil
 }
@@ -153,6 +171,15 @@ func (a *Appliance) Run(ctx context.Context) error {
 			return errors.Join(fmt.Errorf("listen for metrics: %w; set admin.metricsListen to another address, or to \"\" for none", err), adminSocket.Close())
 		}
 	}
+	var healthSocket net.Listener
+	if c.Health.Listen != "" {
+		if healthSocket, err = net.Listen("tcp", c.Health.Listen); err != nil {
+			if metricsSocket != nil {
+				err = errors.Join(err, metricsSocket.Close())
+			}
+			return errors.Join(fmt.Errorf("listen for readers of health: %w; set health.listen to another address, or to \"\" for none", err), adminSocket.Close())
+		}
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// What outlives the forwarding side: it may still be asked and fed while
@@ -179,6 +206,9 @@ func (a *Appliance) Run(ctx context.Context) error {
 		registry := metrics.Registry(a, a.events)
 		run(&group, "metrics", func() error { return metrics.Serve(rest, metricsSocket, registry) })
 	}
+	if healthSocket != nil {
+		run(&group, "health", func() error { return healthapi.Serve(rest, healthSocket, c.Region, a) })
+	}
 	a.publish("start")
 
 	var failure error
@@ -191,8 +221,9 @@ func (a *Appliance) Run(ctx context.Context) error {
 	a.logTotals()
 	stopRest()
 	group.Wait()
+	a.keepState()
 	a.groups.Close()
-	failure = errors.Join(failure, a.table.Close())
+	failure = errors.Join(failure, a.closeProbes(), a.table.Close())
 	close(errs)
 	for err := range errs {
 		failure = errors.Join(failure, err)
@@ -252,6 +283,7 @@ func (a *Appliance) keepTime(ctx context.Context) {
 			if at, ok := a.builder.NextExpiry(); ok && at < a.clock() {
 				a.publish("drain ended")
 			}
+			a.keepState() // verdicts
 			a.checkZoneMap()
 			a.logConflicts()
 		}

@@ -172,14 +172,15 @@ func protocolName(p uint8) string {
 
 // Health implements admin.Appliance.
 func (a *Appliance) Health() admin.Health {
-	h := admin.Health{Backends: []admin.BackendHealth{}, Sources: []any{}, Composites: []any{}}
+	h := admin.Health{Backends: []admin.BackendHealth{}}
+	h.Sources, h.Composites = a.aggregatedHealth()
 	members := *a.members.Load()
 	now := time.Now()
 	for _, st := range a.pool.States() {
 		var transitions []admin.Transition
 		for _, t := range a.pool.History(st.Target.Key) {
 			transitions = append(transitions, admin.Transition{
-				At: t.At.Format(time.RFC3339Nano), From: t.From.String(), To: t.To.String(), Text: t.Cause,
+				At: stamp(t.At), From: t.From.String(), To: t.To.String(), Text: t.Cause, LatencyMs: millis(t.Latency),
 			})
 		}
 		for _, m := range members[st.Target.Key] {
@@ -204,6 +205,7 @@ func (a *Appliance) SetDrain(backend string, on bool) error {
 	if a.builder.SetDrain(name, on) == 0 {
 		return fmt.Errorf("backend %q: %w; see appliance backends", backend, admin.ErrNotFound)
 	}
+	a.tracker.SetDrain(name, on, time.Now())
 	a.publish("drain")
 	return nil
 }

@@ -164,7 +164,11 @@ func (a *Appliance) logTarget(addr netip.Addr, t neigh.Target) {
 // onTransitions takes verdicts into the snapshot: one publish for all that the
 // pool gathered.
 func (a *Appliance) onTransitions(list []probe.Transition) {
+	a.mu.Lock() // against a reload, which reads verdicts too: the later one has to win
+	defer a.mu.Unlock()
 	members := *a.members.Load()
+	a.tellBackends(list, members)
+	a.tracker.Update(transitionVerdicts(list, members))
 	for _, t := range list {
 		for _, m := range members[t.Key] {
 			a.builder.SetHealth(m.service, m.backend, m.family, selector.Health(t.To))
@@ -175,10 +179,11 @@ func (a *Appliance) onTransitions(list []probe.Transition) {
 				zap.String("cause", t.Cause), zap.Duration("latency", t.Latency))
 		}
 	}
-	a.publish("health changed")
+	a.publishLocked("health changed")
 }
 
 func (a *Appliance) onOutage(o probe.Outage) {
+	a.events.Outages.Inc()
 	a.log.Error("all healthy backends turned unhealthy together: this host's own network may be the cause; last-resort rules keep traffic flowing",
 		zap.Int("failed", o.Failed), zap.Int("probed", o.Targets), zap.Duration("within", o.Window))
 }

@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"go.uber.org/zap"
 
 	"zonehop/cmd/appliance/internal/admin"
 	"zonehop/config"
+	"zonehop/probe/composite"
 	"zonehop/selector"
 )
 
@@ -60,24 +62,41 @@ func (a *Appliance) reload() error {
 
 // applyLocked puts a valid configuration in force.
 func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry) error {
+	if err := a.checkProbes(c); err != nil {
+		return err
+	}
 	options, err := SelectorOptions(c, zoneMap)
 	if err != nil {
+		return err
+	}
+	aggregated, err := CompositeOptions(c)
+	if err != nil {
+		return err
+	}
+	if err := composite.Validate(&aggregated); err != nil {
 		return err
 	}
 	targets, members := probeTargets(c)
 	if err := a.builder.Apply(options, a.clock()); err != nil {
 		return err
 	}
+	a.state.setKey(options.HashKey)
+	a.keepState() // before flows get references that are new
 	a.config.Store(c)
 	a.members.Store(&members)
+	a.supervisor.SetProbing(asRules(c))
 	if err := a.pool.Update(targets); err != nil {
 		return err
 	}
 	// A backend that another service had before has its verdict already.
-	for _, st := range a.pool.States() {
+	states := a.pool.States()
+	for _, st := range states {
 		for _, m := range members[st.Target.Key] {
-			a.builder.SetHealth(m.service, m.backend, m.family, selector.Health(st.State))
+			a.builder.SetHealth(m.service, m.backend, m.family, a.healthOf(&m, st.State))
 		}
+	}
+	if err := a.tracker.Apply(aggregated, verdictsOf(states, members), time.Now()); err != nil {
+		return err
 	}
 	a.watcher.SetTargets(backendAddresses(c))
 	a.publishLocked("configuration changed")
@@ -102,6 +121,9 @@ func unchangeable(old, next *config.Config) error {
 	}
 	if old.Admin != next.Admin {
 		what = append(what, "admin")
+	}
+	if old.Health != next.Health {
+		what = append(what, "health.listen")
 	}
 	if len(what) > 0 {
 		return fmt.Errorf("%s cannot change in a reload; restart the appliance, or leave it as it was", strings.Join(what, ", "))

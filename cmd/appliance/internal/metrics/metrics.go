@@ -29,6 +29,7 @@ type Events struct {
 	ProbeSeconds   prometheus.Histogram
 	PublishSeconds prometheus.Histogram
 	Reloads        *prometheus.CounterVec // label result: applied, refused
+	Outages        prometheus.Counter
 }
 
 // NewEvents makes the event metrics.
@@ -45,6 +46,9 @@ func NewEvents() *Events {
 		Reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "zonehop_config_reloads_total", Help: "Configuration reloads by result.",
 		}, []string{"result"}),
+		Outages: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "zonehop_probe_outages_total", Help: "Times all healthy backends turned unhealthy together: the prober's own network may be the cause.",
+		}),
 	}
 	e.Reloads.WithLabelValues("applied")
 	e.Reloads.WithLabelValues("refused")
@@ -54,7 +58,7 @@ func NewEvents() *Events {
 // Registry returns everything the appliance shows.
 func Registry(src Source, e *Events) *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(e.ProbeSeconds, e.PublishSeconds, e.Reloads, collector{src},
+	r.MustRegister(e.ProbeSeconds, e.PublishSeconds, e.Reloads, e.Outages, collector{src},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
@@ -95,6 +99,8 @@ var (
 	rejected    = desc("flow_table_rejected_total", "Flows forwarded without an entry.", "cause")
 	midFlow     = desc("mid_flow_misses_total", "TCP packets without SYN whose connection had no entry.")
 	health      = desc("backend_health", "1 healthy, 0 unhealthy, -1 unknown.", "backend", "check")
+	ofSource    = desc("health_source", "1 healthy, 0 unhealthy, -1 unknown.", "name")
+	ofComposite = desc("composite_health", "1 healthy, 0 unhealthy, -1 unknown.", "name")
 	generation  = desc("snapshot_generation", "Number of the snapshot in force.")
 	interfaceUp = desc("interface_up", "1 if the interface is attached and up.", "interface")
 	queueBound  = desc("xsk_queue_bound", "1 if the queue has an AF_XDP socket.", "interface", "queue")
@@ -169,14 +175,26 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 
 	type probed struct{ backend, check string }
 	seen := make(map[probed]bool)
-	for _, b := range c.src.Health().Backends {
+	h := c.src.Health()
+	for _, s := range h.Sources {
+		gauge(ofSource, stateValue(s.HealthState), s.Name)
+	}
+	for _, s := range h.Composites {
+		gauge(ofComposite, stateValue(s.HealthState), s.Name)
+	}
+	for _, b := range h.Backends {
 		k := probed{b.Service + "/" + b.Backend, b.Check}
 		if seen[k] {
 			continue // the IPv6 address of a backend that was shown already
 		}
 		seen[k] = true
-		gauge(health, map[string]float64{"HEALTHY": 1, "UNHEALTHY": 0}[b.State]-oneIf(b.State == "UNKNOWN"), k.backend, k.check)
+		gauge(health, stateValue(b.State), k.backend, k.check)
 	}
+}
+
+// stateValue is the number of a health state.
+func stateValue(state string) float64 {
+	return oneIf(state == "HEALTHY") - oneIf(state == "UNKNOWN")
 }
 
 func oneIf(b bool) float64 {
