@@ -20,7 +20,6 @@ import (
 	"zonehop/conntrack"
 	"zonehop/forwarder"
 	"zonehop/forwarder/neigh"
-	"zonehop/forwarder/xsk"
 	"zonehop/probe"
 	"zonehop/probe/composite"
 	"zonehop/selector"
@@ -43,13 +42,11 @@ type Appliance struct {
 	clock   func() int64
 
 	table      *conntrack.Table
-	state      flowState
 	builder    *selector.Builder
 	supervisor *forwarder.Supervisor
 	watcher    *neigh.Watcher
 	groups     *neigh.Groups
 	pool       *probe.Pool
-	probes     *xsk.Probes // nil where the kernel cannot rewrite probes
 	tracker    *composite.Tracker
 	feed       healthFeed
 	events     *metrics.Events
@@ -82,8 +79,14 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 	if err != nil {
 		return nil, err
 	}
-	if err = a.openFlows(c, options); err != nil {
-		return nil, err
+	if a.builder, err = selector.New(options, a.clock()); err != nil {
+		return nil, fmt.Errorf("build snapshot: %w", err)
+	}
+	if a.table, err = conntrack.New(conntrack.Options{
+		Lines: c.FlowTable.Entries, HalfOpenShare: c.FlowTable.HalfOpenShare.Float64(),
+		HalfOpen: c.FlowTable.TCPHalfOpen, Closing: c.FlowTable.TCPClosing,
+	}); err != nil {
+		return nil, fmt.Errorf("allocate flow table: %w", err)
 	}
 	a.setIdleTimeouts()
 	names := make([]string, len(c.Interfaces))
@@ -98,16 +101,8 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 		a.watcher.Close()
 		return nil, errors.Join(fmt.Errorf("join multicast groups: %w", err), a.table.Close())
 	}
-	if a.probes, err = xsk.NewProbes(); err == nil || errors.Is(err, xsk.ErrNoTCX) {
-		err = a.checkProbes(c)
-	}
-	if err != nil {
-		a.watcher.Close()
-		a.groups.Close()
-		return nil, errors.Join(err, a.table.Close())
-	}
 	if a.pool, err = probe.New(probe.Options{
-		OnTransitions: a.onTransitions, OnOutage: a.onOutage, Control: a.controlProbe,
+		OnTransitions: a.onTransitions, OnOutage: a.onOutage,
 		Observe: func(o probe.Observation) { a.events.ProbeSeconds.Observe(o.Result.Latency.Seconds()) },
 	}); err != nil {
 		a.watcher.Close()
@@ -133,11 +128,9 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 			Batch: c.Tuning.Batch, Frame: c.Tuning.FrameSize, Route: &forwarder.Routing{},
 		},
 		Interfaces: interfaces,
-		Probes:     a.probes,
 		CPU:        func(worker int) int { return cpuOf(c, worker, a.workers(), runtime.NumCPU()) },
 		Event:      a.onForwarderEvent,
 	})
-	a.supervisor.SetProbing(asRules(c))
 	a.announcer = newAnnouncer(a.supervisor)
 	return a, nil
 }
@@ -221,9 +214,8 @@ func (a *Appliance) Run(ctx context.Context) error {
 	a.logTotals()
 	stopRest()
 	group.Wait()
-	a.keepState()
 	a.groups.Close()
-	failure = errors.Join(failure, a.closeProbes(), a.table.Close())
+	failure = errors.Join(failure, a.table.Close())
 	close(errs)
 	for err := range errs {
 		failure = errors.Join(failure, err)
@@ -283,7 +275,6 @@ func (a *Appliance) keepTime(ctx context.Context) {
 			if at, ok := a.builder.NextExpiry(); ok && at < a.clock() {
 				a.publish("drain ended")
 			}
-			a.keepState() // verdicts
 			a.checkZoneMap()
 			a.logConflicts()
 		}

@@ -62,9 +62,6 @@ func (a *Appliance) reload() error {
 
 // applyLocked puts a valid configuration in force.
 func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry) error {
-	if err := a.checkProbes(c); err != nil {
-		return err
-	}
 	options, err := SelectorOptions(c, zoneMap)
 	if err != nil {
 		return err
@@ -80,11 +77,8 @@ func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry)
 	if err := a.builder.Apply(options, a.clock()); err != nil {
 		return err
 	}
-	a.state.setKey(options.HashKey)
-	a.keepState() // before flows get references that are new
 	a.config.Store(c)
 	a.members.Store(&members)
-	a.supervisor.SetProbing(asRules(c))
 	if err := a.pool.Update(targets); err != nil {
 		return err
 	}
@@ -92,7 +86,7 @@ func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry)
 	states := a.pool.States()
 	for _, st := range states {
 		for _, m := range members[st.Target.Key] {
-			a.builder.SetHealth(m.service, m.backend, m.family, a.healthOf(&m, st.State))
+			a.builder.SetHealth(m.service, m.backend, m.family, selector.Health(st.State))
 		}
 	}
 	if err := a.tracker.Apply(aggregated, verdictsOf(states, members), time.Now()); err != nil {
