@@ -73,8 +73,10 @@ func (s *segmentSwitch) plug(i *iface, node *namespace) error {
 		return err
 	}
 	if i.xdp {
-		if err := s.spread(i); err != nil {
-			return err
+		if i.queues > 1 { // the kernel has the setting for devices with several only
+			if err := s.spread(i); err != nil {
+				return err
+			}
 		}
 		if err := s.pass.attach(s.ns, i.port); err != nil {
 			return err

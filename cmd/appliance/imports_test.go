@@ -22,7 +22,7 @@ var (
 		"zonehop/forwarder":        {"zonehop/conntrack", "zonehop/selector", "zonehop/forwarder/packet", "zonehop/forwarder/xsk"},
 	}
 	confined = map[string][]string{
-		"github.com/asavie/xdp":          {"zonehop/forwarder/xsk"},
+		"github.com/asavie/xdp":          {"zonehop/forwarder/xsk", "zonehop/bench"},
 		"gopkg.in/yaml.v3":               {"zonehop/config"},
 		"zonehop/config":                 {"zonehop/cmd/appliance"},
 		"github.com/google/gopacket":     {"zonehop/bench"},
