@@ -136,10 +136,8 @@ func explainOffline(f *explainFlags, q admin.ExplainRequest) (e selector.Explana
 	if r == nil {
 		return e, nil, fmt.Errorf("rule or route %q is not in %s", q.Rule, f.file)
 	}
-	for i := range c.ForwardingRules {
-		if rule := &c.ForwardingRules[i]; rule.Name == q.Rule && q.Tuple.DstPort == 0 && len(rule.Ports) > 0 {
-			q.Tuple.DstPort = rule.Ports[0].First
-		}
+	if q.Tuple.DstPort == 0 {
+		q.Tuple.DstPort = appliance.FirstPort(c, q.Rule)
 	}
 	if r.Route && q.Tuple.Dst == "" {
 		return e, nil, fmt.Errorf("%s is a route; give the destination with --dst", q.Rule)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zonehop/cmd/appliance/internal/admin"
+	"zonehop/config"
 	"zonehop/conntrack"
 	"zonehop/forwarder/packet"
 	"zonehop/probe"
@@ -185,7 +186,7 @@ func (a *Appliance) Health() admin.Health {
 		}
 		for _, m := range members[st.Target.Key] {
 			h.Backends = append(h.Backends, admin.BackendHealth{
-				Backend: m.backend, Service: m.service, Check: st.Target.Key.Check, Address: st.Target.Addr.String(),
+				Backend: m.backend, Service: m.service, Check: st.Target.Key.Check, Address: st.Target.Addr.String(), RuleAddress: ruleText(st.Target.Key),
 				State: st.State.String(), Text: st.Last.Text, LatencyMs: float64(st.Last.Latency.Microseconds()) / 1000,
 				InRow: max(st.Successes, st.Failures), NextSec: max(st.Next.Sub(now).Seconds(), 0), Transitions: transitions,
 			})
@@ -245,6 +246,9 @@ func (a *Appliance) Explain(q admin.ExplainRequest) (admin.Explanation, error) {
 	if !r.Route && tuple.Dst == ([2]uint64{}) {
 		tuple.Dst = packet.Addr(r.Address())
 	}
+	if tuple.DstPort == 0 && tuple.HasPorts {
+		tuple.DstPort = FirstPort(a.config.Load(), r.Name)
+	}
 	e, err := snap.Explain(q.Rule, tuple)
 	if err != nil {
 		return admin.Explanation{}, err
@@ -282,4 +286,15 @@ func ParseTuple(t admin.Tuple) (selector.Tuple, error) {
 	}
 	out.Dst = packet.Addr(dst)
 	return out, nil
+}
+
+// FirstPort is the first port of a forwarding rule; 0 if it takes all ports or
+// is a route.
+func FirstPort(c *config.Config, rule string) uint16 {
+	for i := range c.ForwardingRules {
+		if f := &c.ForwardingRules[i]; f.Name == rule && len(f.Ports) > 0 {
+			return f.Ports[0].First
+		}
+	}
+	return 0
 }

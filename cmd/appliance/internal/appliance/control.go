@@ -15,6 +15,9 @@ import (
 	"zonehop/selector"
 )
 
+// linksChanged is why a snapshot is published after links or neighbours changed.
+const linksChanged = "links or neighbours changed"
+
 // publish makes everything recorded in the builder the snapshot in force, and
 // brings the classifier, multicast memberships and announcements in line.
 func (a *Appliance) publish(why string) {
@@ -34,9 +37,12 @@ func (a *Appliance) publishLocked(why string) {
 
 	take := classification(snap, a.view.Load().Own)
 	fresh := newlyAnswered(a.taken.Answers, take.Answers)
+	moved := !slices.EqualFunc(a.taken.Answers, take.Answers, slices.Equal[[]netip.Addr])
 	a.taken = take
 	a.supervisor.SetClassification(take)
-	a.joinGroups(snap, take)
+	if why == linksChanged || moved {
+		a.joinGroups(snap, take)
+	}
 	a.announcer.announce(snap, fresh)
 }
 
@@ -113,7 +119,7 @@ func (a *Appliance) onView(v neigh.View) {
 			a.logTarget(addr, t)
 		}
 	}
-	a.publishLocked("links or neighbours changed")
+	a.publishLocked(linksChanged)
 }
 
 // deliveryOf is how a frame reaches a target: layer 2, the target's MAC and
@@ -168,13 +174,13 @@ func (a *Appliance) onTransitions(list []probe.Transition) {
 	defer a.mu.Unlock()
 	members := *a.members.Load()
 	a.tellBackends(list, members)
-	a.tracker.Update(transitionVerdicts(list, members))
+	a.tracker.Update(a.transitionVerdicts(list, members))
 	for _, t := range list {
 		for _, m := range members[t.Key] {
-			a.builder.SetHealth(m.service, m.backend, m.family, selector.Health(t.To))
+			a.builder.SetHealth(m.service, m.backend, m.family, a.healthOf(&m, t.To))
 			a.log.Info("backend health changed",
 				zap.String("service", m.service), zap.String("backend", m.backend),
-				zap.Stringer("address", t.Key.Backend), zap.String("check", t.Key.Check),
+				zap.Stringer("address", t.Key.Backend), ruleField(t.Key), zap.String("check", t.Key.Check),
 				zap.Stringer("healthState", t.To), zap.Stringer("previousHealthState", t.From),
 				zap.String("cause", t.Cause), zap.Duration("latency", t.Latency))
 		}
