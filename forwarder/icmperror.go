@@ -59,6 +59,8 @@ func (w *Worker) choose(r *selector.Rule, t *selector.Tuple) (*selector.Backend,
 		return nil, c, ReasonUnhealthy
 	case selector.RegionDenied:
 		return nil, c, ReasonRegionDenied
+	case selector.NotReady:
+		return nil, c, ReasonNotReady
 	default:
 		return nil, c, ReasonNoBackend
 	}

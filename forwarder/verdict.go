@@ -36,6 +36,7 @@ const (
 	ReasonUnhealthy    // nothing is healthy and the service says drop
 	ReasonRegionDenied // client of another region, rule without global access
 	ReasonNoBackend    // the service has no backend for this address family
+	ReasonNotReady     // the service's backends have no verdicts yet: any choice might be the wrong one
 
 	// deliver
 	ReasonNoNeighbour // the backend's MAC address is not known
@@ -66,6 +67,7 @@ var reasonNames = [ReasonMalformed]string{
 	ReasonUnhealthy:         "unhealthy",
 	ReasonRegionDenied:      "region_denied",
 	ReasonNoBackend:         "no_backend",
+	ReasonNotReady:          "not_ready",
 	ReasonNoNeighbour:       "no_neighbour",
 	ReasonNotOnLink:         "not_on_link",
 	ReasonLoop:              "loop",

@@ -125,6 +125,15 @@ func TestDropReasons(t *testing.T) {
 			r.health(selector.Unhealthy)
 		}},
 		{ReasonNoBackend, tcpFrame(client4, vip4, 1, 80, "S"), func(r *rig) { r.reconfigure(func(o *selector.ServiceOptions) { o.Backends = nil }) }},
+		{ReasonNotReady, tcpFrame(client4, vip4, 1, 80, "S"), func(r *rig) {
+			for i := range r.options.Rules {
+				r.options.Rules[i].Service = "new"
+			}
+			for i := range r.options.Routes {
+				r.options.Routes[i].Service = "new"
+			}
+			r.reconfigure(func(o *selector.ServiceOptions) { o.Name = "new" }) // nothing is known of it
+		}},
 		{ReasonNoNeighbour, tcpFrame(client4, vip4, 1, 80, "S"), undeliverable(selector.NoNeighbour)},
 		{ReasonNotOnLink, tcpFrame(client4, vip4, 1, 80, "S"), undeliverable(selector.NotOnLink)},
 		{ReasonLoop, func() []byte {

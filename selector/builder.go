@@ -212,8 +212,8 @@ func (b *Builder) SetAnnounce(rule string, on bool) int {
 	return n
 }
 
-// SetReady ends waiting for first verdicts: the addresses of a rule ("" = of all) are answered for
-// from now on. A rule becomes ready by itself when every backend of its service has a verdict. It
+// SetReady ends waiting for first verdicts: the addresses of a rule ("" = of all) are answered for,
+// and its service chooses backends, from now on. A rule becomes ready by itself when every backend of its service has a verdict. It
 // reports whether the rule exists.
 func (b *Builder) SetReady(rule string) bool {
 	b.mu.Lock()

@@ -22,9 +22,12 @@ func (b *Builder) judge(s *serviceEntry, nowNanos int64) *serviceState {
 			}
 		}
 		pending := slices.ContainsFunc(entries, func(m *backendEntry) bool {
-			return m.health[f] == Unknown || b.deliveries[words(m.addresses[f])].State == Pending
+			// A verdict may come before the news of the neighbour it was had from.
+			state := b.deliveries[words(m.addresses[f])].State
+			return m.health[f] == Unknown || state == Pending || state == NoNeighbour && m.health[f] == Healthy
 		})
 		s.followRole(f, e.Kind, s.ready || !pending, nowNanos)
+		fs.unsettled = !s.settled[f] && len(members) > 0
 	}
 	return state
 }

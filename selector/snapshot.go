@@ -34,9 +34,10 @@ type Snapshot struct {
 type serviceState struct{ families [2]familyState }
 
 type familyState struct {
-	kind     Kind
-	eligible bool    // the original eligible set is not empty
-	draws    []*draw // by client zone; nil = nothing to choose from
+	kind      Kind
+	eligible  bool    // the original eligible set is not empty
+	unsettled bool    // nothing is chosen yet: see followRole
+	draws     []*draw // by client zone; nil = nothing to choose from
 }
 
 // draw chooses among the candidates of one modified eligible set.
@@ -54,11 +55,12 @@ const (
 	DroppedUnhealthy        // nothing is healthy and the service drops then
 	RegionDenied            // client of another region, and the rule has no global access
 	NoBackend               // the service has no backend in this family
+	NotReady                // the service has not settled: see Builder.SetReady
 )
 
-// String is selected, dropped_unhealthy, region_denied or no_backend.
+// String is selected, dropped_unhealthy, region_denied, no_backend or not_ready.
 func (r Result) String() string {
-	return [...]string{"selected", "dropped_unhealthy", "region_denied", "no_backend"}[r]
+	return [...]string{"selected", "dropped_unhealthy", "region_denied", "no_backend", "not_ready"}[r]
 }
 
 // Choice is the outcome of a selection.
@@ -99,6 +101,10 @@ func (s *Snapshot) Select(r *Rule, t *Tuple) Choice {
 		return c
 	}
 	family := &s.states[r.Service.index].families[r.Family]
+	if family.unsettled {
+		c.Result = NotReady
+		return c
+	}
 	d := family.draws[zone]
 	if d == nil {
 		c.Result = NoBackend
