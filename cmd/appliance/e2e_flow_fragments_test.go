@@ -1,0 +1,397 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"zonehop/bench/lab"
+	"zonehop/cmd/appliance/internal/admin"
+)
+
+// fragmentSize is what each fragment of the tests carries, in bytes.
+const fragmentSize = 1000
+
+// piece is a fragment on its way to a receive queue.
+type piece struct {
+	queue int
+	frame []byte
+}
+
+// identification makes every datagram of a test run another one.
+var identification uint32 = 1000
+
+// TestFragments sends fragmented datagrams by sockets and by hand, in every
+// order and on different queues.
+func TestFragments(t *testing.T) {
+	r := newFlowRig(t)
+	for _, version := range []int{4, 6} {
+		targets := map[string]netip.Addr{"ports": vip("web", version), "all ports": vip("ports", version), "route": far4.Addr()}
+		if version == 6 {
+			targets["route"] = far6.Addr()
+		}
+		for name, to := range targets {
+			r.part(fmt.Sprintf("IPv%d/%s", version, name), func(r *flowRig) {
+				r.fragmentedBySocket(netip.AddrPortFrom(to, lab.EchoPort))
+				r.fragmentOrders(netip.AddrPortFrom(to, lab.EchoPort))
+			})
+		}
+		to := netip.AddrPortFrom(vip("web", version), lab.EchoPort)
+		r.part(fmt.Sprintf("IPv%d/tracked flow", version), func(r *flowRig) { r.fragmentsFollowFlow(to) })
+		r.part(fmt.Sprintf("IPv%d/interleaved", version), func(r *flowRig) { r.interleaved(version) })
+		r.part(fmt.Sprintf("IPv%d/overlapping", version), func(r *flowRig) { r.overlapping(to) })
+		r.part(fmt.Sprintf("IPv%d/no first fragment", version), func(r *flowRig) { r.withoutFirst(version) })
+	}
+	r.balanced()
+	r.stop()
+}
+
+// fragmentedBySocket lets the client's kernel fragment.
+func (r *flowRig) fragmentedBySocket(to netip.AddrPort) {
+	r.net.Helper()
+	for _, size := range []int{1500, 9000, 60_000} {
+		payload := make([]byte, size)
+		lab.Pattern(int64(size), payload)
+		_, echo, err := r.client.UDP(r.net.soon(), to, netip.AddrPort{}, payload)
+		r.net.must(err)
+		if !bytes.Equal(echo, payload) {
+			r.net.Fatalf("%d bytes of %d came back, or they differ", len(echo), size)
+		}
+	}
+}
+
+// fragmentOrders sends a datagram's fragments in many orders.
+func (r *flowRig) fragmentOrders(to netip.AddrPort) {
+	r.net.Helper()
+	const pieces = 4
+	seed := uint64(time.Now().UnixNano())
+	r.net.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	orders := [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 2, 3, 0}, {1, 0, 3, 2}}
+	for range 4 {
+		orders = append(orders, random.Perm(pieces))
+	}
+	for _, order := range orders {
+		for name, queue := range map[string]func(fragment int) int{
+			"one queue":          func(int) int { return 0 },
+			"alternating":        func(i int) int { return i % 2 },
+			"first on its own":   func(i int) int { return min(i, 1) },
+			"first on the other": func(i int) int { return 1 - min(i, 1) },
+		} {
+			conn := r.dialUDP(to)
+			backend := r.echoOf(conn, fmt.Sprintf("order %v, %s", order, name), func(payload []byte) (out []piece) {
+				frames := r.fragmentsOf(conn, payload)
+				for _, i := range order {
+					out = append(out, piece{queue(i), frames[i]})
+				}
+				return out
+			})
+			if want := r.explainUDP(conn); want != backend {
+				r.net.Fatalf("order %v, %s: %s answered, want the flow's %s", order, name, backend, want)
+			}
+			conn.Close()
+		}
+	}
+}
+
+func (r *flowRig) dialUDP(to netip.AddrPort) *net.UDPConn {
+	r.net.Helper()
+	conn, err := r.client.DialUDP(r.net.soon(), to, netip.AddrPort{})
+	r.net.must(err)
+	r.net.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func ends(conn net.Conn) (local, remote netip.AddrPort) {
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort(), conn.RemoteAddr().(*net.UDPAddr).AddrPort()
+}
+
+// fragmentsOf makes the frames of a datagram that the connection would send.
+func (r *flowRig) fragmentsOf(conn net.Conn, payload []byte) (frames [][]byte) {
+	from, to := ends(conn)
+	identification++
+	h := ipHead{src: from.Addr(), dst: to.Addr(), proto: protoUDP}
+	for _, p := range h.fragments(identification, udpHeader(from, to, payload), fragmentSize) {
+		frames = append(frames, r.frame(p))
+	}
+	return frames
+}
+
+// explainUDP says which backend new flows of the connection's tuple get.
+func (r *flowRig) explainUDP(conn net.Conn) string {
+	r.net.Helper()
+	from, to := ends(conn)
+	rule := map[netip.Addr]string{
+		vip("web", 4): "web-udp", vip("web", 6): "web-udp6", vip("ports", 4): "ports-udp", vip("ports", 6): "ports-udp6",
+		far4.Addr(): "inspect", far6.Addr(): "inspect6",
+	}[to.Addr()]
+	e, err := r.Explain(admin.ExplainRequest{Rule: rule, Tuple: admin.Tuple{
+		Client: from.Addr().String(), Dst: to.Addr().String(), Protocol: protoUDP, SrcPort: from.Port(), DstPort: to.Port(),
+	}})
+	r.net.must(err)
+	return e.Backend
+}
+
+// echoOf sends a datagram in pieces that send makes, and returns who echoes it.
+// On a machine that leaves a worker without CPU for longer than fragments wait
+// for each other it sends another one; the appliance counts that.
+func (r *flowRig) echoOf(conn *net.UDPConn, what string, send func(payload []byte) []piece) (backend string) {
+	r.net.Helper()
+	for range 5 {
+		before := r.status().Accounting.Dropped["fragment_unmatched"]
+		payload := make([]byte, 3500)
+		lab.Pattern(int64(identification), payload)
+		for _, p := range send(payload) {
+			r.queues[p.queue].send(p.frame)
+		}
+		backend, err := readEcho(conn, payload, 2*time.Second)
+		if err == nil {
+			return backend
+		}
+		late := r.status().Accounting.Dropped["fragment_unmatched"] - before
+		if !errors.Is(err, os.ErrDeadlineExceeded) || late == 0 {
+			r.net.Fatalf("%s: %v", what, err)
+		}
+		r.net.Logf("%s: %d fragments waited too long; once more", what, late)
+	}
+	r.net.Fatalf("%s: fragments waited too long five times", what)
+	return ""
+}
+
+// readEcho reads the answer of an echo: the backend's name, and the payload.
+func readEcho(conn net.Conn, payload []byte, within time.Duration) (backend string, err error) {
+	if err := conn.SetReadDeadline(time.Now().Add(within)); err != nil {
+		return "", err
+	}
+	buf := make([]byte, 1<<16)
+	k, err := conn.Read(buf)
+	if err != nil {
+		return "", err
+	}
+	name, echo, _ := bytes.Cut(buf[:k], []byte{'\n'})
+	if !bytes.Equal(echo, payload) {
+		return "", fmt.Errorf("%s echoed %d bytes of %d, or they differ", name, len(echo), len(payload))
+	}
+	return string(name), nil
+}
+
+// fragmentsFollowFlow sends fragments of a flow whose backend the hash would no
+// longer choose.
+func (r *flowRig) fragmentsFollowFlow(to netip.AddrPort) {
+	defer r.weigh(nil)
+	conn := r.dialUDP(to)
+	backend, _, err := lab.ExchangeUDP(r.net.soon(), conn, []byte("whole"))
+	r.net.must(err)
+	r.weigh(map[string]int{backend: 0})
+	if hash := r.explainUDP(conn); hash == backend {
+		r.net.Fatalf("the hash still chooses %s", hash)
+	}
+	got := r.echoOf(conn, "last first", func(payload []byte) []piece {
+		f := r.fragmentsOf(conn, payload)
+		return []piece{{0, f[3]}, {1, f[1]}, {1, f[0]}, {0, f[2]}}
+	})
+	if got != backend {
+		r.net.Errorf("fragments went to %s, the flow is at %s", got, backend)
+	}
+}
+
+// interleaved sends the fragments of several datagrams by turns: of two flows
+// of different backends, and of one with the same identification to another address.
+func (r *flowRig) interleaved(version int) {
+	web, all := netip.AddrPortFrom(vip("web", version), lab.EchoPort), netip.AddrPortFrom(vip("ports", version), lab.EchoPort)
+	for i := range 8 {
+		conns := []*net.UDPConn{r.dialUDP(web), r.dialUDP(web), r.dialUDP(all)}
+		for r.explainUDP(conns[0]) == r.explainUDP(conns[1]) {
+			conns[1] = r.dialUDP(web)
+		}
+		for try := 0; ; try++ {
+			before := r.status().Accounting.Dropped["fragment_unmatched"]
+			payloads := make([][]byte, len(conns))
+			var frames [][][]byte
+			for c, conn := range conns {
+				payloads[c] = make([]byte, 3500)
+				lab.Pattern(int64(i*10+c), payloads[c])
+				if c == 2 {
+					identification-- // as the one before
+				}
+				frames = append(frames, r.fragmentsOf(conn, payloads[c]))
+			}
+			for _, k := range []int{2, 0, 3, 1} {
+				for c := range frames {
+					r.queues[(c+k+i)%2].send(frames[c][k])
+				}
+			}
+			var problem error
+			for c, conn := range conns {
+				backend, err := readEcho(conn, payloads[c], 2*time.Second)
+				if err == nil && backend != r.explainUDP(conn) {
+					r.net.Fatalf("datagram %d: %s answered, want %s", c, backend, r.explainUDP(conn))
+				}
+				problem = errors.Join(problem, err)
+			}
+			if problem == nil {
+				break
+			}
+			if late := r.status().Accounting.Dropped["fragment_unmatched"] - before; late == 0 || try == 4 {
+				r.net.Fatalf("round %d: %v; %d fragments waited too long", i, problem, late)
+			}
+		}
+	}
+}
+
+// overlapping sends fragments that overlap. What becomes of them is for the
+// receiver to judge (RFC 5722, RFC 8200 section 4.5), so all reach the same one.
+func (r *flowRig) overlapping(to netip.AddrPort) {
+	r.forgetFrames()
+	conn := r.dialUDP(to)
+	from, _ := ends(conn)
+	identification++
+	payload := udpHeader(from, to, make([]byte, 2992))
+	h := ipHead{src: from.Addr(), dst: to.Addr(), proto: protoUDP}
+	want := r.explainUDP(conn)
+	for i, at := range [][2]int{{800, 1600}, {0, 1000}, {400, 1200}, {0, 1000}, {1600, 3000}} {
+		frame := r.frame(h.fragment(identification, payload, at[0], at[1]))
+		r.queues[i%2].send(frame)
+		if i == 1 || i == 3 {
+			continue // the same frame twice
+		}
+		if i > 0 { // the first waits for the one that follows it
+			r.arrives(frame, want)
+		}
+	}
+	r.net.eventually("all to arrive", 5*time.Second, func() (bool, error) {
+		first := r.got(r.frame(h.fragment(identification, payload, 0, 1000)), false)
+		early := r.got(r.frame(h.fragment(identification, payload, 800, 1600)), false)
+		return slices.Equal(first, []string{want, want}) && slices.Equal(early, []string{want}), fmt.Errorf("%v and %v", first, early)
+	})
+}
+
+// withoutFirst sends fragments whose first one does not come, or too late.
+func (r *flowRig) withoutFirst(version int) {
+	r.forgetFrames()
+	web := r.dialUDP(netip.AddrPortFrom(vip("web", version), lab.EchoPort))
+	frames := r.fragmentsOf(web, make([]byte, 3500))
+	got := r.counting(3, func() { r.queues[0].send(frames[1:]...) })
+	if len(got) != 1 || got["fragment_unmatched"] != 3 {
+		r.net.Errorf("without all-ports rule: counted as %v, want 3 fragment_unmatched", got)
+	}
+	// Where one rule takes all ports the 3-tuple decides, also for a first
+	// fragment that comes after all. The test needs one that the ports would
+	// have sent elsewhere.
+	guessed := ""
+	for try := 0; ; try++ {
+		conn := r.dialUDP(netip.AddrPortFrom(vip("ports", version), lab.EchoPort))
+		if guessed != "" && r.explainUDP(conn) == guessed {
+			continue
+		}
+		payload := make([]byte, 3500)
+		frames := r.fragmentsOf(conn, payload)
+		if got := r.counting(3, func() { r.queues[try%2].send(frames[1:]...) }); got["forwarded"] != 3 || len(got) != 1 {
+			r.net.Fatalf("counted as %v, want 3 forwarded", got)
+		}
+		guessed = r.arrives(frames[1], "")
+		r.arrives(frames[2], guessed)
+		r.arrives(frames[3], guessed)
+		if r.explainUDP(conn) == guessed {
+			continue
+		}
+		r.queues[1-try%2].send(frames[0])
+		r.arrives(frames[0], guessed)
+		if backend, err := readEcho(conn, payload, 5*time.Second); err != nil || backend != guessed {
+			r.net.Errorf("%s answered, want %s: %v", backend, guessed, err)
+		}
+		return
+	}
+}
+
+// TestFragmentFlood sends what can never be put together, in numbers far above
+// what may wait or be remembered, beside traffic that must not notice.
+func TestFragmentFlood(t *testing.T) {
+	r := newFlowRig(t)
+	// The servers' kernels keep what they cannot put together yet; it is not
+	// their limits that are tested.
+	for _, b := range r.net.Backends() {
+		for path, value := range map[string]string{
+			"net/ipv4/ipfrag_time": "1", "net/ipv4/ipfrag_high_thresh": "1000000000",
+			"net/ipv6/ip6frag_time": "1", "net/ipv6/ip6frag_high_thresh": "1000000000",
+		} {
+			r.net.must(b.Sysctl(path, value))
+		}
+	}
+	s := r.net.stream("client", netip.AddrPortFrom(vip("web", 4), lab.EchoTLS), "")
+	const each = 40_000
+	maxHeld, done := uint64(0), 0
+	flood := func(version int, first bool) {
+		to := netip.AddrPortFrom(vip("web", version), lab.EchoPort)
+		var frames [2][][]byte
+		for i := range each {
+			from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)}), uint16(2000+i))
+			if version == 6 {
+				from = netip.AddrPortFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0, 200, 12: byte(i >> 8), 13: byte(i)}), uint16(2000+i))
+			}
+			identification++
+			h, datagram := ipHead{src: from.Addr(), dst: to.Addr(), proto: protoUDP}, udpHeader(from, to, make([]byte, 192))
+			at := 0
+			if !first {
+				at = 64
+			}
+			frames[i%2] = append(frames[i%2], r.frame(h.fragment(identification, datagram, at, at+64)))
+			if len(frames[1]) < 64 {
+				continue
+			}
+			for q := range frames {
+				r.queues[q].send(frames[q]...)
+				frames[q] = nil
+			}
+			if i%4096 == 4095 {
+				maxHeld = max(maxHeld, r.status().Accounting.Held)
+				done++
+				r.fragmentedBySocket(netip.AddrPortFrom(vip("web", []int{4, 6}[done%2]), lab.EchoPort))
+			}
+		}
+	}
+	flood(4, true) // warms up
+	before, memory := r.balanced().Accounting, residentKiB(t, r.process.Pid())
+	for _, version := range []int{4, 6} {
+		flood(version, false)
+	}
+	r.wait("nothing to be held", 5*time.Second, func() error {
+		if held := r.status().Accounting.Held; held != 0 {
+			return fmt.Errorf("%d held", held)
+		}
+		return nil
+	})
+	after := r.balanced().Accounting
+	got := change(&before, &after)
+	dropped := got["fragment_evicted"] + got["fragment_unmatched"]
+	received := after.Received - before.Received
+	t.Logf("2 × %d fragments without a first one: %v; at most %d were held", each, got, maxHeld)
+	if got["fragment_evicted"] == 0 || got["fragment_unmatched"] == 0 || dropped+got["forwarded"] != received || dropped < each {
+		t.Errorf("of %d received were counted: %v", received, got)
+	}
+	if maxHeld == 0 || maxHeld > 1024 {
+		t.Errorf("%d fragments were held at a time, want some, and no more than 512 for each of 2 workers", maxHeld)
+	}
+	for _, version := range []int{4, 6} {
+		flood(version, true)
+	}
+	r.fragmentOrders(netip.AddrPortFrom(vip("web", 4), lab.EchoPort)) // tracking was never turned off
+	now := residentKiB(t, r.process.Pid())
+	t.Logf("resident memory: %d KiB, then %d KiB", memory, now)
+	if now > memory+memory/10 {
+		t.Errorf("resident memory grew from %d to %d KiB", memory, now)
+	}
+	r.net.flowing(s, 5*time.Second)
+	if state := s.Close(); state.Err != nil {
+		t.Error(state.Err)
+	}
+	r.balanced()
+	r.stop()
+}
