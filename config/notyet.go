@@ -18,7 +18,6 @@ var notYet = []struct {
 	{"backendServices[].localityLbPolicy", equals("WEIGHTED_GCP_RENDEZVOUS"), "use GCP_RENDEZVOUS and the weights of backends"},
 	{"interfaces[].busyPoll", equals("true"), "leave it false"},
 	{"backendServices[].delivery", otherThan("L2"), "use L2"},
-	{"flowTable.path", otherThan(""), "leave it empty"},
 	{"health.listen", otherThan(""), "leave it empty"},
 }
 

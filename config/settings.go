@@ -6,7 +6,7 @@ import "time"
 type FlowTable struct {
 	// Entries is the number of connections it has room for, rounded up to a power of two by the table.
 	Entries int
-	// Path is a file that keeps the table across restarts; empty to keep it in memory.
+	// Path is a file on a tmpfs that keeps the table across restarts; empty to keep it in memory.
 	Path string
 	// HalfOpenShare is the part of the table that connections of one packet may take.
 	HalfOpenShare Ratio
@@ -20,7 +20,7 @@ type FlowTable struct {
 var flowTableTable = object[FlowTable]{noun: "flowTable", fields: []*field[FlowTable]{
 	key("entries", integer[int](1024, 1<<28), func(f *FlowTable) *int { return &f.Entries },
 		"connections there is room for; memory, 64 bytes for each, is taken as it is used").def("4194304"),
-	key("path", path(4095, true), func(f *FlowTable) *string { return &f.Path }, "a file that keeps the table across restarts; memory when empty").def(""),
+	key("path", path(4095, true), func(f *FlowTable) *string { return &f.Path }, "a file on a tmpfs that keeps the table across restarts, with memory for all entries; process memory when empty").def(""),
 	key("halfOpenShare", ratio, func(f *FlowTable) *Ratio { return &f.HalfOpenShare }, "part of the table for connections of one packet").def("0.5"),
 	key("tcpHalfOpenSec", seconds(time.Second, 600*time.Second, 0), func(f *FlowTable) *time.Duration { return &f.TCPHalfOpen },
 		"life of a connection after its first packet").def("30"),

@@ -50,6 +50,7 @@ func (b *Builder) Apply(o Options, nowNanos int64) error {
 	b.movePorts(o.Ports)
 	b.options = o
 	b.rebuildFrame(zones)
+	b.forgetDeliveries()
 	return nil
 }
 
@@ -203,6 +204,15 @@ func (b *Builder) forgetNames(o *Options) {
 			if !rules[name] {
 				delete(m, name)
 			}
+		}
+	}
+}
+
+// forgetDeliveries drops what is known of addresses that no backend has any more.
+func (b *Builder) forgetDeliveries() {
+	for addr := range b.deliveries {
+		if b.byAddress[addr] == nil {
+			delete(b.deliveries, addr)
 		}
 	}
 }

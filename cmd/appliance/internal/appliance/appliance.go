@@ -42,6 +42,7 @@ type Appliance struct {
 	clock   func() int64
 
 	table      *conntrack.Table
+	state      flowState
 	builder    *selector.Builder
 	supervisor *forwarder.Supervisor
 	watcher    *neigh.Watcher
@@ -79,14 +80,8 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 	if err != nil {
 		return nil, err
 	}
-	if a.builder, err = selector.New(options, a.clock()); err != nil {
-		return nil, fmt.Errorf("build snapshot: %w", err)
-	}
-	if a.table, err = conntrack.New(conntrack.Options{
-		Lines: c.FlowTable.Entries, HalfOpenShare: c.FlowTable.HalfOpenShare.Float64(),
-		HalfOpen: c.FlowTable.TCPHalfOpen, Closing: c.FlowTable.TCPClosing,
-	}); err != nil {
-		return nil, fmt.Errorf("allocate flow table: %w", err)
+	if err = a.openFlows(c, options); err != nil {
+		return nil, err
 	}
 	a.setIdleTimeouts()
 	names := make([]string, len(c.Interfaces))
@@ -96,7 +91,7 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 	if a.watcher, err = neigh.New(neigh.Options{Interfaces: names}); err != nil {
 		return nil, errors.Join(fmt.Errorf("follow links and neighbours: %w", err), a.table.Close())
 	}
-	a.watcher.SetTargets(backendAddresses(c))
+	a.watcher.SetTargets(deliveryTargets(a.builder.Current()))
 	if a.groups, err = neigh.NewGroups(0); err != nil {
 		a.watcher.Close()
 		return nil, errors.Join(fmt.Errorf("join multicast groups: %w", err), a.table.Close())
@@ -214,6 +209,7 @@ func (a *Appliance) Run(ctx context.Context) error {
 	a.logTotals()
 	stopRest()
 	group.Wait()
+	a.keepState()
 	a.groups.Close()
 	failure = errors.Join(failure, a.table.Close())
 	close(errs)
@@ -274,7 +270,9 @@ func (a *Appliance) keepTime(ctx context.Context) {
 		case <-tick.C:
 			if at, ok := a.builder.NextExpiry(); ok && at < a.clock() {
 				a.publish("drain ended")
+				a.watcher.SetTargets(deliveryTargets(a.builder.Current()))
 			}
+			a.keepState() // verdicts
 			a.checkZoneMap()
 			a.logConflicts()
 		}

@@ -255,20 +255,3 @@ func familyOf(a netip.Addr) selector.Family {
 	}
 	return selector.V6
 }
-
-// backendAddresses lists every backend address once.
-func backendAddresses(c *config.Config) []netip.Addr {
-	seen := make(map[netip.Addr]bool)
-	var out []netip.Addr
-	for i := range c.BackendServices {
-		for j := range c.BackendServices[i].Backends {
-			for _, a := range c.BackendServices[i].Backends[j].Addresses() {
-				if !seen[a] {
-					seen[a] = true
-					out = append(out, a)
-				}
-			}
-		}
-	}
-	return out
-}

@@ -77,6 +77,8 @@ func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry)
 	if err := a.builder.Apply(options, a.clock()); err != nil {
 		return err
 	}
+	a.state.setKey(options.HashKey)
+	a.keepState() // before flows get references that are new
 	a.config.Store(c)
 	a.members.Store(&members)
 	if err := a.pool.Update(targets); err != nil {
@@ -92,8 +94,8 @@ func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry)
 	if err := a.tracker.Apply(aggregated, verdictsOf(states, members), time.Now()); err != nil {
 		return err
 	}
-	a.watcher.SetTargets(backendAddresses(c))
 	a.publishLocked("configuration changed")
+	a.watcher.SetTargets(deliveryTargets(a.builder.Current()))
 	a.setIdleTimeouts()
 	return nil
 }
