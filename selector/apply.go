@@ -98,7 +98,7 @@ func (b *Builder) applyBackends(s *serviceEntry, o *ServiceOptions, zones map[st
 			}
 			b.backends[e.id()] = e
 		} else if e.removed {
-			e.removed, e.health = false, [2]Health{Unknown, Unknown}
+			e.removed, e.health, e.reported = false, [2]Health{Unknown, Unknown}, [2]reported{}
 		}
 		delete(known, id)
 		e.zone, e.failover, e.weight = zones[bo.Zone], bo.Failover, 1

@@ -69,6 +69,7 @@ type backendEntry struct {
 	weight    uint32
 	seed      seed
 	health    [2]Health
+	reported  [2]reported
 	// inactiveSince is when the backend's role stopped serving; 0 while it serves.
 	inactiveSince [2]int64
 	removed       bool

@@ -8,17 +8,18 @@ func (b *Builder) judge(s *serviceEntry, nowNanos int64) *serviceState {
 	state := &serviceState{}
 	for _, f := range []Family{V4, V6} {
 		members, entries, order := b.members(s, f)
+		weights := s.weights(f, members, entries)
 		policy := &s.config.Policy
 		e := Identify(policy, members)
 		fs := &state.families[f]
 		fs.kind, fs.eligible = e.Kind, len(e.Eligible) > 0
 		fs.draws = make([]*draw, len(b.frame.zones)+1)
-		whole := b.newDraw(members, entries, order, e.Eligible)
+		whole := b.newDraw(members, entries, weights, order, e.Eligible)
 		for zone := range fs.draws {
 			if a := e.Restrict(policy, members, uint16(zone)); slices.Equal(a.Modified, e.Eligible) {
 				fs.draws[zone] = whole
 			} else {
-				fs.draws[zone] = b.newDraw(members, entries, order, a.Modified)
+				fs.draws[zone] = b.newDraw(members, entries, weights, order, a.Modified)
 			}
 		}
 		pending := slices.ContainsFunc(entries, func(m *backendEntry) bool {
@@ -58,7 +59,7 @@ func (b *Builder) members(s *serviceEntry, f Family) (members []Member, entries 
 }
 
 // newDraw prepares the choice among a set; nil for the empty set.
-func (b *Builder) newDraw(members []Member, entries []*backendEntry, order, set []int) *draw {
+func (b *Builder) newDraw(members []Member, entries []*backendEntry, weights []uint32, order, set []int) *draw {
 	set = candidates(members, set)
 	if len(set) == 0 {
 		return nil
@@ -67,13 +68,13 @@ func (b *Builder) newDraw(members []Member, entries []*backendEntry, order, set 
 	weighed := false
 	for _, i := range set {
 		in[i] = true
-		weighed = weighed || entries[i].weight > 0
+		weighed = weighed || weights[i] > 0
 	}
 	d := &draw{}
 	var cs []candidate
 	for _, i := range order {
-		if e := entries[i]; in[i] && (e.weight > 0 || !weighed) {
-			cs = append(cs, candidate{e.seed, max(e.weight, 1)})
+		if e := entries[i]; in[i] && (weights[i] > 0 || !weighed) {
+			cs = append(cs, candidate{e.seed, max(weights[i], 1)})
 			d.refs = append(d.refs, e.ref)
 		}
 	}

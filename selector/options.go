@@ -77,7 +77,8 @@ type ServiceOptions struct {
 	DrainTimeout    time.Duration // how long flows of a removed backend may stay; 0 = not at all
 	Policy          Policy
 	NoFailoverDrain bool   // disableConnectionDrainOnFailover
-	Weighted        bool   // weights count (WEIGHTED_GCP_RENDEZVOUS); else every backend weighs the same
+	Weighted        bool   // the backends' Weight counts; else every backend weighs the same
+	ReportedWeights bool   // what backends report to their health check counts instead (WEIGHTED_GCP_RENDEZVOUS)
 	SymmetryGroup   string // "" = the service's name
 	Backends        []BackendOptions
 }

@@ -14,11 +14,13 @@ type Service struct {
 	NoFailoverDrain bool
 	// SYNSelects: a SYN starts a new selection without looking for an entry. False only where an
 	// entry stands for a whole session of several connections.
-	SYNSelects   bool
-	Weighted     bool
-	IdleTimeout  time.Duration
-	DrainTimeout time.Duration
-	Policy       Policy
+	SYNSelects bool
+	Weighted   bool
+	// ReportedWeights: weights are what Builder.SetWeight was told.
+	ReportedWeights bool
+	IdleTimeout     time.Duration
+	DrainTimeout    time.Duration
+	Policy          Policy
 
 	index  int      // in Snapshot.Services
 	ids    []uint32 // listed backends, configuration order
@@ -36,7 +38,7 @@ func newService(o *ServiceOptions, id uint16, index int, hashKey string) *Servic
 	return &Service{
 		ID: id, Name: o.Name, SymmetryGroup: group,
 		Affinity: o.Affinity, TrackingMode: o.TrackingMode, Persistence: o.Persistence,
-		NoFailoverDrain: o.NoFailoverDrain, SYNSelects: !shared, Weighted: o.Weighted,
+		NoFailoverDrain: o.NoFailoverDrain, SYNSelects: !shared, Weighted: o.Weighted, ReportedWeights: o.ReportedWeights,
 		IdleTimeout: o.IdleTimeout, DrainTimeout: o.DrainTimeout, Policy: o.Policy,
 		index: index, secret: newSecret(hashKey, group),
 	}
