@@ -115,9 +115,7 @@ func parseProtocol(s string) (uint8, error) {
 func explainOffline(f *explainFlags, q admin.ExplainRequest) (e selector.Explanation, zones map[string]string, err error) {
 	c, problems := config.Load(f.file)
 	if errs := problems.Errors(); len(errs) > 0 {
-		for _, p := range problems {
-			fmt.Fprintln(os.Stderr, p)
-		}
+		reportProblems(os.Stderr, problems)
 		return e, nil, exitStatus(1)
 	}
 	zoneMap, mapProblems := c.LoadZoneMap()

@@ -48,9 +48,7 @@ func newRunCommand() *cobra.Command {
 
 func run(file string) error {
 	c, problems := config.Load(file)
-	for _, p := range problems {
-		fmt.Fprintln(os.Stderr, p)
-	}
+	reportProblems(os.Stderr, problems)
 	if len(problems.Errors()) > 0 {
 		return exitStatus(1)
 	}
