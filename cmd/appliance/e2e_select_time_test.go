@@ -48,7 +48,7 @@ func TestTimeToLeaveRotation(t *testing.T) {
 			for address, vip := range map[string]netip.Addr{"10.1.0.11": lab.VIPv4, "fd00:1::11": lab.VIPv6} {
 				d.net.quiet(wire, vip)
 				last, verdict := lastSYN(wire, vip), judged[address]
-				t.Logf("%s, %s: verdict %v after the failure (design: at most 450 ms), last new connection %v after the verdict (design: at most 50 ms)",
+				t.Logf("%s, %s: verdict %v after the failure (aim: 450 ms), last new connection %v after the verdict (aim: 50 ms)",
 					how.name, address, verdict.Sub(began).Round(10*time.Microsecond), last.Sub(verdict).Round(10*time.Microsecond))
 				if late := last.Sub(verdict); late > generous {
 					d.net.Errorf("web-b1 got a new connection %v after the verdict on %s", late, address)
