@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -161,6 +162,14 @@ func generated(t *rapid.T) *Config {
 			r.Interfaces = []string{pick("rule interface", interfaces)}
 		}
 		c.ForwardingRules, rules = append(c.ForwardingRules, r), append(rules, r.Name)
+	}
+	for _, s := range c.BackendServices { // rules' addresses are probed where there are such, without tunnels
+		ruled := slices.ContainsFunc(c.ForwardingRules, func(r ForwardingRule) bool { return r.BackendService == s.Name })
+		for i := range c.HealthChecks {
+			if h := &c.HealthChecks[i]; h.Name == s.HealthCheck && (!ruled || s.Delivery != DeliveryL2) {
+				h.ProbeTarget = ProbeBackendAddress
+			}
+		}
 	}
 	for i := range number("routes", 0, 3) {
 		r := Route{

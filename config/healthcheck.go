@@ -45,10 +45,12 @@ const (
 	CheckGRPCWithTLS HealthCheckType = "GRPC_WITH_TLS"
 )
 
-// ProbeTarget is the address that probes go to.
+// ProbeTarget is the destination that backends see in probes.
 type ProbeTarget string
 
-// The targets: the backend's own address, or the rule's address at the backend.
+// The targets: the backend's own address, or that of each forwarding rule that uses the service, in the
+// backend's family. A backend is healthy when it answers as all of them. A family that no rule has is probed
+// at the backend's own address.
 const (
 	ProbeBackendAddress ProbeTarget = "BACKEND_ADDRESS"
 	ProbeRuleAddress    ProbeTarget = "RULE_ADDRESS"
@@ -127,7 +129,7 @@ func newHealthCheckTable() *object[HealthCheck] {
 		key("unhealthyThreshold", integer[int](1, 10), func(h *HealthCheck) *int { return &h.UnhealthyThreshold },
 			"failures in a row that make a backend unhealthy").def("2"),
 		key("probeTarget", enum("", nil, ProbeBackendAddress, ProbeRuleAddress), func(h *HealthCheck) *ProbeTarget { return &h.ProbeTarget },
-			"the address that probes go to").def("BACKEND_ADDRESS"),
+			"the address that backends are probed as: their own, or those of the forwarding rules that use their service, all of which have to answer").def("BACKEND_ADDRESS"),
 		group("logConfig", "logConfig",
 			"logging of transitions",
 			key("enable", boolean, func(h *HealthCheck) *bool { return &h.LogTransitions }, "log every change of state").def("false")),
@@ -185,6 +187,38 @@ func finishHealthCheck(d *decoder, h *HealthCheck) {
 		}
 		if h.RequestPath == "" && slices.Contains(p.fields, "requestPath") {
 			h.RequestPath = "/"
+		}
+	}
+}
+
+// checkProbeTargets refuses checks of rules' addresses for services that no rule uses, and for those
+// whose backends get packets in tunnels, which probes do not take.
+func (d *decoder) checkProbeTargets(c *Config) {
+	if d.refused(&c.ForwardingRules) || d.refused(&c.HealthChecks) {
+		return
+	}
+	ruled := make(map[string]bool)
+	for i := range c.ForwardingRules {
+		if r := &c.ForwardingRules[i]; d.refused(r) || d.refused(&r.BackendService) {
+			return
+		}
+		ruled[c.ForwardingRules[i].BackendService] = true
+	}
+	checks := make(map[string]*HealthCheck, len(c.HealthChecks))
+	for i := range c.HealthChecks {
+		checks[c.HealthChecks[i].Name] = &c.HealthChecks[i]
+	}
+	for i := range c.BackendServices {
+		s := &c.BackendServices[i]
+		h := checks[s.HealthCheck]
+		if s.Name == "" || h == nil || h.ProbeTarget != ProbeRuleAddress {
+			continue
+		}
+		if !ruled[s.Name] {
+			d.errorAt(&h.ProbeTarget, "RULE_ADDRESS has no address to probe for backend service %s, because no forwarding rule uses it; use BACKEND_ADDRESS, or another check for that service", s.Name)
+		}
+		if s.Delivery != DeliveryL2 && !d.refused(&s.Delivery) {
+			d.errorAt(&h.ProbeTarget, "RULE_ADDRESS cannot go with delivery %s of backend service %s; use BACKEND_ADDRESS, or delivery L2", s.Delivery, s.Name)
 		}
 	}
 }

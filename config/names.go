@@ -10,6 +10,8 @@ func (d *decoder) check(c *Config) {
 	d.liftChecks(c)
 	d.checkNames(c)
 	d.checkReferences(c)
+	d.checkProbeTargets(c)
+	d.checkWeights(c)
 	d.checkPlacement(c)
 	d.checkMachines(c)
 	d.checkRanges(c)

@@ -13,12 +13,8 @@ var notYet = []struct {
 	values func(value string) bool
 	reason string
 }{
-	{"healthChecks[].type", otherThan("TCP", "HTTP"), "use TCP or HTTP"},
-	{"healthChecks[].probeTarget", equals("RULE_ADDRESS"), "use BACKEND_ADDRESS"},
-	{"backendServices[].localityLbPolicy", equals("WEIGHTED_GCP_RENDEZVOUS"), "use GCP_RENDEZVOUS and the weights of backends"},
 	{"interfaces[].busyPoll", equals("true"), "leave it false"},
 	{"backendServices[].delivery", otherThan("L2"), "use L2"},
-	{"health.listen", otherThan(""), "leave it empty"},
 }
 
 func equals(value string) func(string) bool {

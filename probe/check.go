@@ -141,6 +141,12 @@ func (c *Check) validateText(fail func(string, ...any)) {
 func isASCII(r rune) bool   { return r < 0x80 }
 func isVisible(r rune) bool { return r > 0x20 && r < 0x7f }
 
+// Lingers reports whether connections of the check outlive their probe: they are
+// closed in order and stay in TIME_WAIT for a minute, while all others are reset.
+func (c *Check) Lingers() bool {
+	return c.Type.stream() && c.Request != "" && c.Response == ""
+}
+
 // Key names a target. It does not contain a service: services that share a
 // backend and a check share the target.
 type Key struct {
@@ -164,6 +170,14 @@ type Target struct {
 	Check *Check         // shared, never changed
 }
 
+// destination is what the backend sees as the destination of the connection.
+func (t *Target) destination() netip.AddrPort {
+	if t.Key.Rule.IsValid() {
+		return netip.AddrPortFrom(t.Key.Rule, t.Addr.Port())
+	}
+	return t.Addr
+}
+
 // NewTarget returns the target for a backend probed at its own address.
 func NewTarget(backend netip.Addr, c *Check) Target {
 	return Target{
@@ -171,4 +185,13 @@ func NewTarget(backend netip.Addr, c *Check) Target {
 		Addr:  netip.AddrPortFrom(backend, c.Port),
 		Check: c,
 	}
+}
+
+// NewRuleTarget returns the target for a backend probed as a rule's address. The
+// socket connects to the backend's own address all the same: Options.Control or
+// Options.Dial must see to it that the packets carry the rule's.
+func NewRuleTarget(backend, rule netip.Addr, c *Check) Target {
+	t := NewTarget(backend, c)
+	t.Key.Rule = rule
+	return t
 }

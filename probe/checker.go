@@ -28,8 +28,8 @@ type Result struct {
 
 // Checker speaks the protocol of one check.
 type Checker interface {
-	// Probe decides over conn, which is connected to addr and has its deadline
-	// set. It must return when conn fails, and leaves closing to the caller.
+	// Probe decides over conn, which has its deadline set and is connected to
+	// addr, as far as the backend can tell. It must return when conn fails, and leaves closing to the caller.
 	// One Checker is used by many goroutines at once.
 	Probe(conn net.Conn, addr netip.AddrPort) Result
 }
@@ -84,9 +84,16 @@ func isTimeout(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 }
 
+// ErrInconclusive is wrapped by errors of Options.Control and Options.Dial that say
+// nothing about the backend: this host could not make the probe.
+var ErrInconclusive = errors.New("probe not made")
+
 // isLocal reports whether err is a shortage on this host, or its slowness. Counting it against
 // a backend would take every backend out at once, for a fault of the prober.
 func isLocal(err error) bool {
+	if errors.Is(err, ErrInconclusive) {
+		return true
+	}
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
 		return errors.Is(err, errNoticedLate)

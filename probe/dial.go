@@ -38,7 +38,7 @@ type socketOptions struct {
 
 func (c *Check) socketOptions() socketOptions {
 	return socketOptions{
-		abort:   !(c.Type.stream() && c.Request != "" && c.Response == ""),
+		abort:   !c.Lingers(),
 		noDelay: c.ProxyV1 || c.Type != TCP && c.Type != HTTP,
 	}
 }

@@ -42,7 +42,8 @@ type Options struct {
 	Observe func(Observation)
 
 	// Control is called for every socket before it connects, for socket
-	// options such as a mark. An error fails the probe. Not used with Dial.
+	// options such as a mark. An error fails the probe, or says nothing about the
+	// backend if it wraps ErrInconclusive. Not used with Dial.
 	Control func(t Target, fd int) error
 
 	// Dial replaces the pool's own sockets. The context ends at the probe's

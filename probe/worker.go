@@ -82,7 +82,7 @@ func (p *Pool) converse(w *worker, s *spec, deadline time.Time) Result {
 			return failed("connect", err)
 		}
 	}
-	res := s.checker.Probe(conn, s.target.Addr)
+	res := s.checker.Probe(conn, s.target.destination())
 	if res.timedOut && own && sock.readable() {
 		// At the deadline the runtime ends a read even if the answer waits to
 		// be read. A probe that is scheduled in time leaves nothing unread.

@@ -64,7 +64,7 @@ func watchHealth(cmd *cobra.Command, c *admin.Client, asJSON bool) error {
 func eventLine(e *admin.HealthEvent) string {
 	name := e.Name
 	if e.Kind == admin.KindBackend {
-		name = e.BackendService + "/" + e.Name + " " + e.Address
+		name = e.BackendService + "/" + e.Name + " " + probedAt(e.Address, e.RuleAddress)
 	}
 	line := fmt.Sprintf("%s  %-9s  %s  %s -> %s  %s", e.At, e.Kind, name, e.PreviousHealthState, e.HealthState, e.Cause)
 	if c := e.Counts; c != nil {
@@ -79,7 +79,7 @@ func eventLine(e *admin.HealthEvent) string {
 func printHealth(w io.Writer, h admin.Health) {
 	columns(w, "BACKEND SERVICE CHECK ADDRESS STATE IN-ROW LATENCY NEXT LAST-RESULT", func(row func(...any)) {
 		for _, b := range h.Backends {
-			row(b.Backend, b.Service, b.Check, b.Address, b.State, b.InRow, fmt.Sprintf("%.1fms", b.LatencyMs), duration(b.NextSec), orDash(b.Text))
+			row(b.Backend, b.Service, b.Check, probedAt(b.Address, b.RuleAddress), b.State, b.InRow, fmt.Sprintf("%.1fms", b.LatencyMs), duration(b.NextSec), orDash(b.Text))
 		}
 	})
 	sources, backends := make(map[string]*admin.HealthSource), make(map[string][]admin.BackendHealth)
@@ -92,7 +92,7 @@ func printHealth(w io.Writer, h admin.Health) {
 	leaves := func(s *admin.HealthSource) []string {
 		var out []string
 		for _, b := range backends[s.BackendService] {
-			out = append(out, fmt.Sprintf("%s %s: %s, %d in a row, %s", b.Backend, b.Address, b.State, b.InRow, orDash(b.Text)))
+			out = append(out, fmt.Sprintf("%s %s: %s, %d in a row, %s", b.Backend, probedAt(b.Address, b.RuleAddress), b.State, b.InRow, orDash(b.Text)))
 		}
 		return out
 	}
@@ -167,4 +167,12 @@ func dryRun(on bool) string {
 		return " (dry run)"
 	}
 	return ""
+}
+
+// probedAt says where a probe went, and as what if that is a rule's address.
+func probedAt(address, rule string) string {
+	if rule == "" {
+		return address
+	}
+	return address + " as " + rule
 }

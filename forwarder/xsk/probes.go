@@ -39,7 +39,7 @@ type Probes struct {
 
 // Probe is one connection.
 type Probe struct {
-	Interface int        // index of the interface that leads to the backend
+	Interface int        // index of the one its packets leave by
 	Backend   netip.Addr // where the socket is going to connect to
 	Rule      netip.Addr // what the packets carry instead
 	Port      uint16     // of both
@@ -88,9 +88,10 @@ func NewProbes() (*Probes, error) {
 }
 
 // Add makes fd, a TCP socket that is neither bound nor connected, the socket of a
-// probe: it gets a local port that no other socket has, and leaves and answers by
-// the named interface only. Packets are rewritten from now on. An error leaves the
-// socket unusable.
+// probe: it gets a local port that no other socket has, and its packets are
+// rewritten from now on, whichever of the interfaces they leave by. It is an error
+// if they would not be on the named one, since the backend would then be asked
+// under its own address. An error leaves the socket unusable.
 func (p *Probes) Add(fd int, c Probe) error {
 	p.mu.RLock()
 	attached := p.attached[c.Interface]
@@ -101,11 +102,6 @@ func (p *Probes) Add(fd int, c Probe) error {
 	key, err := ownPort(fd, c.Backend)
 	if err != nil {
 		return err
-	}
-	// Bound to the interface only now: while it is bound to none, its port is
-	// unique among those of all interfaces.
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, c.Interface); err != nil {
-		return os.NewSyscallError("setsockopt SO_BINDTOIFINDEX", err)
 	}
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 	if err != nil {
@@ -150,8 +146,12 @@ func ownPort(fd int, like netip.Addr) (probeKey, error) {
 
 func bigEndian(v uint16) [2]byte { return [2]byte{byte(v >> 8), byte(v)} }
 
-// Close frees the table. Programs attached with it keep their reference.
+// Close frees the table. Programs attached with it keep their reference. There is
+// nothing to close of nil.
 func (p *Probes) Close() error {
+	if p == nil {
+		return nil
+	}
 	if err := p.table.Close(); err != nil {
 		return fmt.Errorf("close the table of probes: %w", err)
 	}

@@ -84,6 +84,7 @@ type HealthEvent struct {
 	Name                string  `json:"name"`
 	BackendService      string  `json:"backendService,omitempty"` // of backends and sources
 	Address             string  `json:"address,omitempty"`        // of backends, where the probe went
+	RuleAddress         string  `json:"ruleAddress,omitempty"`    // of backends, the destination they saw, with probeTarget RULE_ADDRESS
 	Check               string  `json:"check,omitempty"`          // of backends
 	HealthState         string  `json:"healthState"`
 	PreviousHealthState string  `json:"previousHealthState"`

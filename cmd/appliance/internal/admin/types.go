@@ -138,21 +138,26 @@ type ZoneBytes struct {
 
 // Backend is one line of `appliance backends --json`.
 type Backend struct {
-	Name        string `json:"name"`
-	Service     string `json:"service"`
-	Zone        string `json:"zone"`
-	Address     string `json:"address"`
-	Failover    bool   `json:"failover"`
-	Weight      int    `json:"weight"`
-	Health      string `json:"health"` // HEALTHY, UNHEALTHY, UNKNOWN
-	HealthText  string `json:"healthText,omitempty"`
-	Deliverable bool   `json:"deliverable"`
-	Reason      string `json:"reason,omitempty"`
-	Drain       bool   `json:"drain"`
-	Removed     bool   `json:"removed,omitempty"`
-	Flows       int    `json:"flows"`
-	Packets     uint64 `json:"packets"`
-	Bytes       uint64 `json:"bytes"`
+	Name     string `json:"name"`
+	Service  string `json:"service"`
+	Zone     string `json:"zone"`
+	Address  string `json:"address"`
+	Failover bool   `json:"failover"`
+	Weight   int    `json:"weight"`
+	// ReportedWeight is the last valid one, WeightState the last report, and WeightInUse whether the
+	// service follows the reports: only with localityLbPolicy WEIGHTED_GCP_RENDEZVOUS.
+	ReportedWeight *float64 `json:"reportedWeight,omitempty"`
+	WeightState    string   `json:"weightState,omitempty"`
+	WeightInUse    bool     `json:"weightInUse,omitempty"`
+	Health         string   `json:"health"` // HEALTHY, UNHEALTHY, UNKNOWN
+	HealthText     string   `json:"healthText,omitempty"`
+	Deliverable    bool     `json:"deliverable"`
+	Reason         string   `json:"reason,omitempty"`
+	Drain          bool     `json:"drain"`
+	Removed        bool     `json:"removed,omitempty"`
+	Flows          int      `json:"flows"`
+	Packets        uint64   `json:"packets"`
+	Bytes          uint64   `json:"bytes"`
 }
 
 // Flow is one line of `appliance flows --json`.
@@ -183,6 +188,7 @@ type BackendHealth struct {
 	Service     string       `json:"service"`
 	Check       string       `json:"check"`
 	Address     string       `json:"address"`
+	RuleAddress string       `json:"ruleAddress,omitempty"` // the destination the backend sees, with probeTarget RULE_ADDRESS
 	State       string       `json:"state"`
 	Text        string       `json:"text"`
 	LatencyMs   float64      `json:"latencyMs"`

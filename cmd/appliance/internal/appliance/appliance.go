@@ -20,6 +20,7 @@ import (
 	"zonehop/conntrack"
 	"zonehop/forwarder"
 	"zonehop/forwarder/neigh"
+	"zonehop/forwarder/xsk"
 	"zonehop/probe"
 	"zonehop/probe/composite"
 	"zonehop/selector"
@@ -48,8 +49,10 @@ type Appliance struct {
 	watcher    *neigh.Watcher
 	groups     *neigh.Groups
 	pool       *probe.Pool
+	probes     *xsk.Probes // nil where the kernel cannot rewrite probes
 	tracker    *composite.Tracker
 	feed       healthFeed
+	weights    *weightReports
 	events     *metrics.Events
 	announcer  *announcer
 
@@ -58,9 +61,11 @@ type Appliance struct {
 	view    atomic.Pointer[neigh.View]
 
 	mu        sync.Mutex // serialises publish, reload and operator changes
+	slots     slots
 	taken     forwarder.Classification
 	zoneMap   zoneMapFile
 	conflicts map[string]time.Time // last logged, by address
+	drained   map[string]bool      // backends, in the snapshot in force
 }
 
 // New builds an appliance from a validated configuration. It opens netlink
@@ -68,7 +73,7 @@ type Appliance struct {
 func New(path string, c *config.Config, version string, log *zap.Logger) (*Appliance, error) {
 	a := &Appliance{
 		path: path, version: version, log: log, started: time.Now(), clock: bootClock(),
-		events: metrics.NewEvents(), conflicts: make(map[string]time.Time),
+		events: metrics.NewEvents(), weights: newWeightReports(), conflicts: make(map[string]time.Time),
 	}
 	a.config.Store(c)
 	a.view.Store(&neigh.View{})
@@ -80,15 +85,13 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 	if err != nil {
 		return nil, err
 	}
+	a.slots = a.slots.next(c.Interfaces)
+	options.Ports = a.slots
 	if err = a.openFlows(c, options); err != nil {
 		return nil, err
 	}
 	a.setIdleTimeouts()
-	names := make([]string, len(c.Interfaces))
-	for i := range c.Interfaces {
-		names[i] = c.Interfaces[i].Name
-	}
-	if a.watcher, err = neigh.New(neigh.Options{Interfaces: names}); err != nil {
+	if a.watcher, err = neigh.New(neigh.Options{Interfaces: a.slots}); err != nil {
 		return nil, errors.Join(fmt.Errorf("follow links and neighbours: %w", err), a.table.Close())
 	}
 	a.watcher.SetTargets(deliveryTargets(a.builder.Current()))
@@ -96,9 +99,20 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 		a.watcher.Close()
 		return nil, errors.Join(fmt.Errorf("join multicast groups: %w", err), a.table.Close())
 	}
+	if a.probes, err = xsk.NewProbes(); err == nil || errors.Is(err, xsk.ErrNoTCX) {
+		err = a.checkProbes(c)
+	}
+	if err != nil {
+		a.watcher.Close()
+		a.groups.Close()
+		return nil, errors.Join(err, a.table.Close())
+	}
 	if a.pool, err = probe.New(probe.Options{
-		OnTransitions: a.onTransitions, OnOutage: a.onOutage,
-		Observe: func(o probe.Observation) { a.events.ProbeSeconds.Observe(o.Result.Latency.Seconds()) },
+		OnTransitions: a.onTransitions, OnOutage: a.onOutage, Control: a.controlProbe,
+		Observe: func(o probe.Observation) {
+			a.events.ProbeSeconds.Observe(o.Result.Latency.Seconds())
+			a.weights.observe(&o)
+		},
 	}); err != nil {
 		a.watcher.Close()
 		a.groups.Close()
@@ -106,6 +120,7 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 	}
 	targets, members := probeTargets(c)
 	a.members.Store(&members)
+	a.weights.configure(c, members)
 	if err := a.pool.Update(targets); err != nil {
 		return nil, fmt.Errorf("start probes: %w", err)
 	}
@@ -116,16 +131,17 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 	if a.tracker, err = composite.New(aggregated, a.onHealthChange); err != nil {
 		return nil, err
 	}
-	interfaces := interfaceConfigs(c)
 	a.supervisor = forwarder.NewSupervisor(forwarder.SupervisorOptions{
 		Shared: &forwarder.Shared{
 			Table: a.table, Fragments: conntrack.NewFragments(fragmentRecords, a.table.Seed()), Snapshot: a.builder.Current, Clock: a.clock,
 			Batch: c.Tuning.Batch, Frame: c.Tuning.FrameSize, Route: &forwarder.Routing{},
 		},
-		Interfaces: interfaces,
-		CPU:        func(worker int) int { return cpuOf(c, worker, a.workers(), runtime.NumCPU()) },
+		Interfaces: a.slots.configs(c),
+		Probes:     a.probes,
+		CPU:        func(worker int) int { return cpuOf(a.config.Load(), worker, a.workers(), runtime.NumCPU()) },
 		Event:      a.onForwarderEvent,
 	})
+	a.supervisor.SetProbing(asRules(c))
 	a.announcer = newAnnouncer(a.supervisor)
 	return a, nil
 }
@@ -133,12 +149,14 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 // workers is how many workers the interfaces' queues call for.
 func (a *Appliance) workers() int {
 	n := 1
-	for i, c := range a.config.Load().Interfaces {
+	for _, c := range a.config.Load().Interfaces {
 		for _, q := range c.Queues {
 			n = max(n, q+1)
 		}
-		if v := a.view.Load(); c.Queues == nil && i < len(v.Links) {
-			n = max(n, v.Links[i].RXQueues)
+		for _, l := range a.view.Load().Links {
+			if c.Queues == nil && l.Name == c.Name {
+				n = max(n, l.RXQueues)
+			}
 		}
 	}
 	return n
@@ -188,6 +206,7 @@ func (a *Appliance) Run(ctx context.Context) error {
 	run(&group, "probe", func() error { return a.pool.Run(rest) })
 	run(&group, "age flows", func() error { a.sweep(rest); return nil })
 	run(&group, "announce", func() error { a.announcer.run(rest); return nil })
+	run(&group, "follow weights", func() error { a.followWeights(rest); return nil })
 	run(&group, "keep time", func() error { a.keepTime(rest); return nil })
 	run(&group, "control", func() error { return admin.Serve(rest, adminSocket, a) })
 	if metricsSocket != nil {
@@ -211,7 +230,7 @@ func (a *Appliance) Run(ctx context.Context) error {
 	group.Wait()
 	a.keepState()
 	a.groups.Close()
-	failure = errors.Join(failure, a.table.Close())
+	failure = errors.Join(failure, a.probes.Close(), a.table.Close())
 	close(errs)
 	for err := range errs {
 		failure = errors.Join(failure, err)

@@ -51,11 +51,11 @@ func CompositeOptions(c *config.Config) (composite.Options, error) {
 }
 
 // verdictsOf is what the pool knows of the members of services.
-func verdictsOf(states []probe.Status, members map[probe.Key][]probed) (out []composite.Verdict) {
+func (a *Appliance) verdictsOf(states []probe.Status, members map[probe.Key][]probed) (out []composite.Verdict) {
 	for _, st := range states {
 		for _, m := range members[st.Target.Key] {
 			out = append(out, composite.Verdict{
-				Service: m.service, Backend: m.backend, Family: m.family, State: selector.Health(st.State), Cause: st.Last.Text, At: st.Since,
+				Service: m.service, Backend: m.backend, Family: m.family, State: a.healthOf(&m, st.State), Cause: st.Last.Text, At: st.Since,
 			})
 		}
 	}
@@ -63,11 +63,11 @@ func verdictsOf(states []probe.Status, members map[probe.Key][]probed) (out []co
 }
 
 // transitionVerdicts is what transitions of targets mean for the members of services.
-func transitionVerdicts(list []probe.Transition, members map[probe.Key][]probed) (out []composite.Verdict) {
+func (a *Appliance) transitionVerdicts(list []probe.Transition, members map[probe.Key][]probed) (out []composite.Verdict) {
 	for _, t := range list {
 		for _, m := range members[t.Key] {
 			out = append(out, composite.Verdict{
-				Service: m.service, Backend: m.backend, Family: m.family, State: selector.Health(t.To), Cause: t.Cause, At: t.At,
+				Service: m.service, Backend: m.backend, Family: m.family, State: a.healthOf(&m, t.To), Cause: t.Cause, At: t.At,
 			})
 		}
 	}
@@ -99,7 +99,7 @@ func (a *Appliance) tellBackends(list []probe.Transition, members map[probe.Key]
 		for _, m := range members[t.Key] {
 			events = append(events, admin.HealthEvent{
 				At: stamp(t.At), Kind: admin.KindBackend, Name: m.backend, BackendService: m.service,
-				Address: t.Key.Backend.String(), Check: t.Key.Check, HealthState: t.To.String(), PreviousHealthState: t.From.String(),
+				Address: t.Key.Backend.String(), RuleAddress: ruleText(t.Key), Check: t.Key.Check, HealthState: t.To.String(), PreviousHealthState: t.From.String(),
 				Cause: t.Cause, LatencyMs: millis(t.Latency),
 			})
 		}
@@ -151,6 +151,26 @@ func (a *Appliance) transitionEvent(t *composite.Transition, rules map[string][]
 	log("composite health check changed", append(fields, zap.Bool("dryRun", full.DryRun),
 		zap.String("healthDestination", full.HealthDestination), zap.Any("healthSources", full.HealthSources))...)
 	return e
+}
+
+// followDrainsLocked tells the tracker which backends are drained, by whatever means they became it.
+func (a *Appliance) followDrainsLocked(snap *selector.Snapshot) {
+	drained := make(map[string]bool)
+	for i := range snap.Backends {
+		b := &snap.Backends[i]
+		if b.Ref != 0 && (b.Flags[selector.V4]|b.Flags[selector.V6])&selector.FlagDrained != 0 {
+			drained[b.Name] = true
+			if !a.drained[b.Name] {
+				a.tracker.SetDrain(b.Name, true, time.Now())
+			}
+		}
+	}
+	for name := range a.drained {
+		if !drained[name] {
+			a.tracker.SetDrain(name, false, time.Now())
+		}
+	}
+	a.drained = drained
 }
 
 // WatchHealth implements admin.Appliance.

@@ -9,7 +9,6 @@ import (
 	"zonehop/config"
 	"zonehop/forwarder"
 	"zonehop/forwarder/xsk"
-	"zonehop/probe"
 	"zonehop/selector"
 )
 
@@ -87,6 +86,7 @@ func serviceOptions(s *config.BackendService) (selector.ServiceOptions, error) {
 		},
 		NoFailoverDrain: s.DisableConnectionDrainOnFailover,
 		Weighted:        true, // the weights of the file; they are all 1 unless given
+		ReportedWeights: s.LocalityLbPolicy == config.PolicyWeightedRendezvous,
 		SymmetryGroup:   s.SymmetryGroup,
 	}
 	for _, b := range s.Backends {
@@ -210,43 +210,6 @@ func cpuOf(c *config.Config, worker, workers, cpus int) int {
 		}
 	}
 	return -1
-}
-
-// probed is a backend of a service in one address family, as the selector
-// names it.
-type probed struct {
-	service, backend string
-	family           selector.Family
-}
-
-// probeTargets maps services to what is probed. Backends that several services
-// share with one check are probed once; members says who hears the verdict.
-func probeTargets(c *config.Config) (targets []probe.Target, members map[probe.Key][]probed) {
-	checks := make(map[string]*probe.Check, len(c.HealthChecks))
-	for i := range c.HealthChecks {
-		h := &c.HealthChecks[i]
-		checks[h.Name] = &probe.Check{
-			Name: h.Name, Type: probe.Type(h.Type), Interval: h.CheckInterval, Timeout: h.Timeout,
-			HealthyThreshold: h.HealthyThreshold, UnhealthyThreshold: h.UnhealthyThreshold,
-			Port: h.Port, ProxyV1: h.ProxyHeader == config.ProxyV1, Request: h.Request, Response: h.Response,
-			Host: h.Host, RequestPath: h.RequestPath, GRPCServiceName: h.GRPCServiceName,
-		}
-	}
-	members = make(map[probe.Key][]probed)
-	for i := range c.BackendServices {
-		s := &c.BackendServices[i]
-		for j := range s.Backends {
-			b := &s.Backends[j]
-			for _, a := range b.Addresses() {
-				t := probe.NewTarget(a, checks[s.HealthCheck])
-				if members[t.Key] == nil {
-					targets = append(targets, t)
-				}
-				members[t.Key] = append(members[t.Key], probed{s.Name, b.Name, familyOf(a)})
-			}
-		}
-	}
-	return targets, members
 }
 
 func familyOf(a netip.Addr) selector.Family {

@@ -3,7 +3,6 @@ package appliance
 import (
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"zonehop/cmd/appliance/internal/admin"
 	"zonehop/config"
 	"zonehop/probe/composite"
-	"zonehop/selector"
 )
 
 // Reload reads the configuration file again and puts it in force as a
@@ -62,6 +60,9 @@ func (a *Appliance) reload() error {
 
 // applyLocked puts a valid configuration in force.
 func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry) error {
+	if err := a.checkProbes(c); err != nil {
+		return err
+	}
 	options, err := SelectorOptions(c, zoneMap)
 	if err != nil {
 		return err
@@ -73,6 +74,8 @@ func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry)
 	if err := composite.Validate(&aggregated); err != nil {
 		return err
 	}
+	next := a.slots.next(c.Interfaces)
+	options.Ports = next
 	targets, members := probeTargets(c)
 	if err := a.builder.Apply(options, a.clock()); err != nil {
 		return err
@@ -81,6 +84,8 @@ func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry)
 	a.keepState() // before flows get references that are new
 	a.config.Store(c)
 	a.members.Store(&members)
+	a.weights.configure(c, members)
+	a.supervisor.SetProbing(asRules(c))
 	if err := a.pool.Update(targets); err != nil {
 		return err
 	}
@@ -88,13 +93,17 @@ func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry)
 	states := a.pool.States()
 	for _, st := range states {
 		for _, m := range members[st.Target.Key] {
-			a.builder.SetHealth(m.service, m.backend, m.family, selector.Health(st.State))
+			a.builder.SetHealth(m.service, m.backend, m.family, a.healthOf(&m, st.State))
 		}
 	}
-	if err := a.tracker.Apply(aggregated, verdictsOf(states, members), time.Now()); err != nil {
+	a.applyWeightsLocked()
+	if err := a.tracker.Apply(aggregated, a.verdictsOf(states, members), time.Now()); err != nil {
 		return err
 	}
+	a.slots = next
+	a.supervisor.SetInterfaces(next.configs(c))
 	a.publishLocked("configuration changed")
+	a.watcher.SetInterfaces(next)
 	a.watcher.SetTargets(deliveryTargets(a.builder.Current()))
 	a.setIdleTimeouts()
 	return nil
@@ -103,12 +112,6 @@ func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry)
 // unchangeable reports settings that only a restart can change.
 func unchangeable(old, next *config.Config) error {
 	var what []string
-	if !slices.EqualFunc(old.Interfaces, next.Interfaces, func(x, y config.Interface) bool {
-		return x.Name == y.Name && x.Mode == y.Mode && slices.Equal(x.Queues, y.Queues) &&
-			x.BusyPoll == y.BusyPoll && x.CPUs.Policy == y.CPUs.Policy && slices.Equal(x.CPUs.List, y.CPUs.List)
-	}) {
-		what = append(what, "interfaces")
-	}
 	if old.Tuning != next.Tuning {
 		what = append(what, "tuning")
 	}

@@ -174,7 +174,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(generation, float64(s.Generation))
 
 	type probed struct{ backend, check string }
-	seen := make(map[probed]bool)
+	type state struct {
+		address string
+		value   float64
+	}
+	seen := make(map[probed]state)
 	h := c.src.Health()
 	for _, s := range h.Sources {
 		gauge(ofSource, stateValue(s.HealthState), s.Name)
@@ -184,11 +188,18 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, b := range h.Backends {
 		k := probed{b.Service + "/" + b.Backend, b.Check}
-		if seen[k] {
-			continue // the IPv6 address of a backend that was shown already
+		v := stateValue(b.State)
+		s, again := seen[k]
+		switch {
+		case !again:
+			seen[k] = state{b.Address, v}
+		case s.address != b.Address: // the IPv6 address of a backend that is there already
+		case v == 0 || s.value > 0: // probed as several rules' addresses: the worst counts
+			seen[k] = state{b.Address, v}
 		}
-		seen[k] = true
-		gauge(health, stateValue(b.State), k.backend, k.check)
+	}
+	for k, s := range seen {
+		gauge(health, s.value, k.backend, k.check)
 	}
 }
 
