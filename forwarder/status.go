@@ -94,10 +94,13 @@ func (s *Supervisor) Status() []InterfaceStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []InterfaceStatus
-	for i, a := range s.ifaces {
-		st := InterfaceStatus{Name: a.config.Name, Index: a.index, Up: s.have.links[i].Up && a.index != 0, Mode: "none", Problem: a.problem}
+	for _, a := range s.ifaces {
+		st := InterfaceStatus{Name: a.config.Name, Index: a.index, Up: s.link(a.slot).Up && a.index != 0, Mode: "none", Problem: a.problem}
 		for _, n := range slices.Sorted(maps.Keys(a.queues)) {
 			q := a.queues[n]
+			if q.dropped {
+				continue
+			}
 			qs := QueueStatus{Queue: n, Bound: q.binding != nil, Problem: q.problem, Counters: q.retired, Program: q.retiredProgram}
 			qs.Program.add(a.counters(n))
 			if q.worker != nil {

@@ -103,12 +103,16 @@ type Supervisor struct {
 	mu      sync.Mutex
 	have    wanted // what is being reconciled
 	ifaces  []*attachment
+	retired QueueStatus // of interfaces that were removed
 	running sync.WaitGroup
 	stopped bool
 }
 
 // wanted is the state to bring about.
 type wanted struct {
+	interfaces  []InterfaceConfig // by index in the snapshot's ports; without a name: none
+	arrangement int               // counts changes of them
+
 	links   []Link
 	take    Classification
 	probing bool
@@ -137,6 +141,7 @@ type queue struct {
 	socket  *xsk.Socket
 	problem error
 	retryAt time.Time
+	dropped bool          // not to be used any more
 	retired QueueCounters // of sockets that are closed
 	// Of programs that are gone: what they counted for this queue.
 	retiredProgram ProgramCounters
@@ -150,7 +155,7 @@ type queue struct {
 // NewSupervisor makes a supervisor; Run starts it.
 func NewSupervisor(o SupervisorOptions) *Supervisor {
 	s := &Supervisor{opts: o, changed: make(chan struct{}, 1)}
-	s.want.links = make([]Link, len(o.Interfaces))
+	s.want.interfaces, s.want.links = slices.Clone(o.Interfaces), make([]Link, len(o.Interfaces))
 	s.have = s.want
 	for i, c := range o.Interfaces {
 		s.ifaces = append(s.ifaces, &attachment{config: c, slot: i, queues: make(map[int]*queue)})
@@ -206,10 +211,14 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		}
 		s.mu.Lock()
 		s.brief.Lock()
+		rearranged := s.have.arrangement != s.want.arrangement
 		s.have = s.want
 		s.brief.Unlock()
-		for i, a := range s.ifaces {
-			s.reconcile(a, s.have.links[i], ticked)
+		if rearranged {
+			s.arrange()
+		}
+		for _, a := range s.ifaces {
+			s.reconcile(a, s.link(a.slot), ticked)
 		}
 		s.mu.Unlock()
 	}
@@ -243,6 +252,7 @@ func (s *Supervisor) reconcile(a *attachment, link Link, ticked bool) {
 			q = &queue{number: n}
 			a.queues[n] = q
 		}
+		q.dropped = false
 		if ticked {
 			s.watch(a, q, link)
 		}

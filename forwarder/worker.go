@@ -86,6 +86,8 @@ type Worker struct {
 	counters counters
 	touched  uint64 // sink for reads that only warm the cache
 	stopped  atomic.Bool
+	anyCPU   *unix.CPUSet // of the thread at its start
+	pinned   bool
 	nextPub  int64
 	spin     int
 	pollFDs  []unix.PollFd
@@ -115,12 +117,8 @@ func NewWorker(index int, s *Shared) (*Worker, error) {
 func (w *Worker) Run(cpu int, refused func(error)) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if cpu >= 0 {
-		var set unix.CPUSet
-		set.Set(cpu)
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			refused(fmt.Errorf("worker %d: pin to cpu %d: %w; use cpus: none, or a CPU that exists", w.Index, cpu, err))
-		}
+	if err := w.pin(cpu); err != nil {
+		refused(err)
 	}
 	for !w.stopped.Load() {
 		switch n := w.Pass(); {
