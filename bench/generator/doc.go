@@ -1,5 +1,5 @@
-// Package generator sends UDP frames over many flows out of an interface, far
-// faster than a socket could, and counts what comes back to it. It measures
+// Package generator sends UDP datagrams and TCP segments of many flows out of an
+// interface, far faster than a socket could, and counts what comes back to it. It measures
 // forwarders that send frames back where they came from:
 //
 //	Generator ──frames──► interface ═══ veth ═══ interface of the forwarder

@@ -28,7 +28,13 @@ type Options struct {
 	Destination netip.AddrPort // IPv4
 	// Flows is the number of distinct flows: a power of two, at most 2^24.
 	Flows int
-	// FrameLen is the length in bytes without FCS, 60 to 1514; 0 means 60.
+	// Random, if valid, takes the place of Source and Flows: each frame has an
+	// address of this prefix (IPv4) and a port from 1024 to 33791, at random.
+	Random netip.Prefix
+	// Packets are the kinds of packets sent, by turns, up to 8; none means UDP.
+	Packets []Packet
+	// FrameLen is the length in bytes without FCS, 60 to 1514; 0 means 60, which
+	// is what TCP segments have.
 	FrameLen int
 	// RateHz is the rate in frames per second; 0 means flat out. Time that was
 	// missed is made up for at most one millisecond, so that a pause does not
@@ -38,14 +44,26 @@ type Options struct {
 	CPU int
 }
 
+// Packet is a kind of packet. TCP segments are without options and data.
+type Packet uint8
+
+// The kinds of packets.
+const (
+	UDP Packet = iota
+	SYN        // the first segment of a connection
+	ACK        // a segment from the midst of one
+	numPackets
+)
+
 // maxDebt is how much missed time a paced generator makes up for.
 const maxDebt = time.Millisecond
 
 // Limits of Options.
 const (
-	minFrame = 60
-	maxFrame = 1514
-	maxFlows = 1 << 24
+	minFrame   = 60
+	maxFrame   = 1514
+	maxFlows   = 1 << 24
+	maxPackets = 8
 )
 
 // repeat is the number of frames, or of pauses between paced ones, per system
@@ -71,6 +89,9 @@ func New(o Options) (*Generator, error) {
 	if o.FrameLen == 0 {
 		o.FrameLen = minFrame
 	}
+	if len(o.Packets) == 0 {
+		o.Packets = []Packet{UDP}
+	}
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("traffic generator: %w", err)
 	}
@@ -87,11 +108,31 @@ func (o *Options) validate() error {
 	if o.FrameLen < minFrame || o.FrameLen > maxFrame {
 		problems = append(problems, fmt.Errorf("frame length %d; use %d to %d", o.FrameLen, minFrame, maxFrame))
 	}
-	if o.Flows < 1 || o.Flows > maxFlows || bits.OnesCount(uint(o.Flows)) != 1 {
-		problems = append(problems, fmt.Errorf("%d flows; use a power of two up to %d", o.Flows, maxFlows))
+	if o.Random.IsValid() {
+		if !o.Random.Addr().Is4() {
+			problems = append(problems, fmt.Errorf("random addresses of %s; use IPv4", o.Random))
+		}
+	} else {
+		if o.Flows < 1 || o.Flows > maxFlows || bits.OnesCount(uint(o.Flows)) != 1 {
+			problems = append(problems, fmt.Errorf("%d flows; use a power of two up to %d", o.Flows, maxFlows))
+		}
+		if !o.Source.Is4() {
+			problems = append(problems, fmt.Errorf("source address %s; use IPv4", o.Source))
+		}
 	}
-	if !o.Source.Is4() || !o.Destination.Addr().Is4() {
-		problems = append(problems, fmt.Errorf("addresses %s and %s; use IPv4", o.Source, o.Destination))
+	if !o.Destination.Addr().Is4() {
+		problems = append(problems, fmt.Errorf("destination address %s; use IPv4", o.Destination))
+	}
+	if len(o.Packets) > maxPackets {
+		problems = append(problems, fmt.Errorf("%d packets; use up to %d", len(o.Packets), maxPackets))
+	}
+	for _, p := range o.Packets {
+		switch {
+		case p >= numPackets:
+			problems = append(problems, fmt.Errorf("packet kind %d; use UDP, SYN or ACK", p))
+		case p != UDP && o.FrameLen != minFrame:
+			problems = append(problems, fmt.Errorf("frame length %d; use %d for TCP segments", o.FrameLen, minFrame))
+		}
 	}
 	if len(o.SourceMAC) != 6 || len(o.DestinationMAC) != 6 {
 		problems = append(problems, errors.New("mac addresses must have 6 bytes"))

@@ -134,6 +134,106 @@ func TestFrames(t *testing.T) {
 	}
 }
 
+// Packets of all kinds come by turns, with checksums that are right, from
+// random sources.
+func TestRandomSegments(t *testing.T) {
+	r := newRig(t, asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()})
+	at, err := r.lab.Appliance().Capture("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := r.options()
+	o.Source, o.Random, o.RateHz = netip.Addr{}, netip.MustParsePrefix("198.18.7.7/16"), 200_000
+	o.Packets = []Packet{SYN, ACK, UDP, SYN}
+	g, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	const frames = 4000
+	run(t, g, func() bool { return len(at.Frames()) >= frames })
+	at.Stop()
+	kinds, sources := map[string]int{}, map[string]bool{}
+	for _, f := range at.Frames() {
+		p := gopacket.NewPacket(f.Data, layers.LayerTypeEthernet, gopacket.NoCopy)
+		ip, ok := p.NetworkLayer().(*layers.IPv4)
+		if !ok || !ip.DstIP.Equal(net.IP{10, 0, 100, 10}) || ip.Protocol != layers.IPProtocolTCP && ip.Protocol != layers.IPProtocolUDP {
+			continue // the kernel's own
+		}
+		if got := sum(f.Data[ethLen : ethLen+ipLen]); (got>>16+got)&0xffff != 0xffff {
+			t.Fatalf("IP checksum of %x: sum %x, want ffff", f.Data, got)
+		}
+		if !o.Random.Contains(netip.AddrFrom4([4]byte(ip.SrcIP.To4()))) || len(f.Data) != minFrame {
+			t.Fatalf("frame %x", f.Data)
+		}
+		sources[p.NetworkLayer().NetworkFlow().Src().String()] = true
+		kind := "UDP"
+		if tcp, ok := p.TransportLayer().(*layers.TCP); ok {
+			segment := f.Data[ethLen+ipLen : ethLen+ipLen+tcpLen]
+			got := sum(f.Data[offSource:offSource+8]) + 6 + tcpLen + sum(segment)
+			if got = got>>16 + got&0xffff; (got>>16+got)&0xffff != 0xffff {
+				t.Fatalf("TCP checksum of %x: sum %x, want ffff", f.Data, got)
+			}
+			if tcp.DstPort != 4242 || tcp.SrcPort < firstPort || tcp.SYN == tcp.ACK || int(ip.Length) != ipLen+tcpLen {
+				t.Fatalf("frame %x", f.Data)
+			}
+			kind = map[bool]string{true: "SYN", false: "ACK"}[tcp.SYN]
+		}
+		kinds[kind]++
+	}
+	t.Logf("%v from %d sources", kinds, len(sources))
+	total := kinds["SYN"] + kinds["ACK"] + kinds["UDP"]
+	if total < frames*9/10 || len(sources) < total*9/10 {
+		t.Errorf("%v from %d sources, want %d frames or more, nearly all from another one", kinds, len(sources), frames)
+	}
+	for kind, share := range map[string]int{"SYN": 2, "ACK": 1, "UDP": 1} {
+		if want := total * share / 4; kinds[kind] < want*9/10 || kinds[kind] > want*11/10 {
+			t.Errorf("%d frames are %s, want about %d", kinds[kind], kind, want)
+		}
+	}
+}
+
+// A sink for sources takes the generator's frames and no others.
+func TestSourceSink(t *testing.T) {
+	r := newRig(t, hairpin())
+	source := netip.MustParsePrefix("198.18.0.0/16")
+	s, err := NewSourceSink(r.port.Exec, r.port.Name, r.mac, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent [2]uint64
+	for i, random := range []netip.Prefix{source, netip.MustParsePrefix("198.19.0.0/16")} {
+		o := r.options()
+		o.Random, o.RateHz, o.Packets = random, 20_000, []Packet{SYN, UDP}
+		g, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, g, func() bool { n, _ := g.Sent(); return n >= 2000 })
+		if sent[i], err = g.Sent(); err != nil {
+			t.Error(err)
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	var got Counts
+	err = lab.Wait(t.Context(), "the frames of the prefix", 5*time.Second, func() (bool, error) {
+		var err error
+		got, err = s.Counts()
+		return got.Frames >= sent[0], err
+	})
+	if err != nil || got.Frames != sent[0] {
+		t.Errorf("sent %d from the prefix and %d from another, counted %d: %v", sent[0], sent[1], got.Frames, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := NewSourceSink(r.port.Exec, r.port.Name, r.mac, netip.MustParsePrefix("10.0.0.0/9")); err == nil {
+		t.Error("NewSourceSink with a prefix of 9 bits succeeded")
+	}
+}
+
 // hairpin swaps the MAC addresses and sends the frame back.
 func hairpin() asm.Instructions {
 	const xdpTX = 3
@@ -247,6 +347,10 @@ func TestNewRefuses(t *testing.T) {
 		"IPv6":        func(o *Options) { o.Source = netip.IPv6Loopback() },
 		"mac":         func(o *Options) { o.SourceMAC = nil },
 		"rate":        func(o *Options) { o.RateHz = -1 },
+		"prefix":      func(o *Options) { o.Random = netip.MustParsePrefix("fd00::/16") },
+		"packet":      func(o *Options) { o.Packets = []Packet{numPackets} },
+		"packets":     func(o *Options) { o.Packets = make([]Packet, maxPackets+1) },
+		"long SYN":    func(o *Options) { o.Packets, o.FrameLen = []Packet{SYN}, 100 },
 	} {
 		o := good
 		change(&o)

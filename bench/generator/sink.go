@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -29,25 +30,51 @@ type Counts struct{ Frames, Bytes uint64 }
 // IPv4 UDP for a port: the generator's frames after a forwarder has written its
 // own address into them. exec and iface are as in Options.
 func NewSink(exec func(func() error) error, iface string, from net.HardwareAddr, port uint16) (*Sink, error) {
+	// Bytes, so that the order of the machine does not matter.
+	return newSink(exec, iface, from, map[int16]byte{23: 17, 36: byte(port >> 8), 37: byte(port)})
+}
+
+// NewSourceSink counts frames that arrive at the interface from a MAC address
+// with IPv4 packets from a prefix of whole bytes: a generator's with Random.
+// Others pass, those of real clients among them.
+func NewSourceSink(exec func(func() error) error, iface string, from net.HardwareAddr, source netip.Prefix) (*Sink, error) {
+	if !source.Addr().Is4() || source.Bits()%8 != 0 {
+		return nil, fmt.Errorf("traffic sink: sources of %s; use an IPv4 prefix of whole bytes", source)
+	}
+	want := map[int16]byte{}
+	first := source.Addr().As4()
+	for i := range source.Bits() / 8 {
+		want[int16(offSource+i)] = first[i]
+	}
+	return newSink(exec, iface, from, want)
+}
+
+// newSink counts IPv4 packets without options, from a MAC address, with these
+// bytes in their frames.
+func newSink(exec func(func() error) error, iface string, from net.HardwareAddr, want map[int16]byte) (*Sink, error) {
 	if len(from) != 6 {
 		return nil, errors.New("traffic sink: mac address must have 6 bytes")
 	}
+	want[12], want[13], want[14] = 0x08, 0x00, 0x45
+	for i, b := range from {
+		want[int16(6+i)] = b
+	}
 	s := &Sink{exec: exec, iface: iface}
-	if err := s.load(from, port); err != nil {
+	if err := s.load(want); err != nil {
 		s.free()
 		return nil, fmt.Errorf("traffic sink on %s: %w", iface, err)
 	}
 	return s, nil
 }
 
-func (s *Sink) load(from net.HardwareAddr, port uint16) error {
+func (s *Sink) load(want map[int16]byte) error {
 	var err error
 	s.counts, err = ebpf.NewMap(&ebpf.MapSpec{Name: "sink_counts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 16, MaxEntries: 1})
 	if err != nil {
 		return err
 	}
 	s.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "zonehop_sink", Type: ebpf.XDP, License: "Apache-2.0", Instructions: sinkProgram(from, port, s.counts.FD()),
+		Name: "zonehop_sink", Type: ebpf.XDP, License: "Apache-2.0", Instructions: sinkProgram(want, s.counts.FD()),
 	})
 	if err != nil {
 		return err
@@ -66,18 +93,13 @@ func (s *Sink) load(from net.HardwareAddr, port uint16) error {
 	})
 }
 
-func sinkProgram(from net.HardwareAddr, port uint16, countsFD int) asm.Instructions {
+func sinkProgram(want map[int16]byte, countsFD int) asm.Instructions {
 	code := asm.Instructions{
 		asm.LoadMem(asm.R6, asm.R1, mdData, asm.Word),
 		asm.LoadMem(asm.R7, asm.R1, mdDataEnd, asm.Word),
 		asm.Mov.Reg(asm.R3, asm.R6),
 		asm.Add.Imm(asm.R3, headersLen),
 		asm.JGT.Reg(asm.R3, asm.R7, "pass"),
-	}
-	// Bytes, so that the order of the machine does not matter.
-	want := map[int16]byte{12: 0x08, 13: 0x00, 14: 0x45, 23: 17, 36: byte(port >> 8), 37: byte(port)}
-	for i, b := range from {
-		want[int16(6+i)] = b
 	}
 	for at := int16(0); at < headersLen; at++ {
 		if b, ok := want[at]; ok {
