@@ -73,7 +73,7 @@ func TestMadeNames(t *testing.T) {
 		got = append(got, r.Name)
 	}
 	want := []string{
-		"tcp", "http", "short", "inspection/TCP:22",
+		"tcp", "http", "short", "ssl", "https", "http2", "grpc", "grpc-tls", "grpc-short", "inspection/TCP:22",
 		"web-1", "web-2", "web-3", "inspection/10.1.0.21", "six/fd00:1::31",
 		"web-vip", "[fd00:1::100]:443/TCP", "10.0.100.11/L3_DEFAULT",
 		"policy", "192.168.0.0/16", "::/0",

@@ -38,6 +38,7 @@ func (a *Appliance) Backends() []admin.Backend {
 	for _, s := range snap.Services {
 		names[s.ID] = s.Name
 	}
+	weights := a.weightTable()
 	out := []admin.Backend{}
 	for i := range snap.Backends {
 		b := &snap.Backends[i]
@@ -58,6 +59,7 @@ func (a *Appliance) Backends() []admin.Backend {
 				Drain:       flags&selector.FlagDrained != 0, Removed: flags&selector.FlagRemoved != 0,
 				Flows: flows[b.Ref], Packets: sent[[2]string{names[b.Service], b.Name}].packets, Bytes: sent[[2]string{names[b.Service], b.Name}].bytes,
 			}
+			weights.describe(&row, selector.Family(f))
 			if !row.Deliverable {
 				row.Reason = b.Delivery[f].State.String()
 				if t := view.Targets[addr]; t.Reason != "" {
@@ -206,7 +208,6 @@ func (a *Appliance) SetDrain(backend string, on bool) error {
 	if a.builder.SetDrain(name, on) == 0 {
 		return fmt.Errorf("backend %q: %w; see appliance backends", backend, admin.ErrNotFound)
 	}
-	a.tracker.SetDrain(name, on, time.Now())
 	a.publish("drain")
 	return nil
 }

@@ -32,6 +32,7 @@ func (a *Appliance) publishLocked(why string) {
 	if snap == before {
 		return
 	}
+	a.followDrainsLocked(snap)
 	a.events.PublishSeconds.Observe(snap.Took.Seconds())
 	a.log.Debug("snapshot published", zap.Uint64("generation", snap.Generation), zap.Duration("took", snap.Took), zap.String("because", why))
 
@@ -175,6 +176,7 @@ func (a *Appliance) onTransitions(list []probe.Transition) {
 	members := *a.members.Load()
 	a.tellBackends(list, members)
 	a.tracker.Update(a.transitionVerdicts(list, members))
+	a.applyWeightsLocked()
 	for _, t := range list {
 		for _, m := range members[t.Key] {
 			a.builder.SetHealth(m.service, m.backend, m.family, a.healthOf(&m, t.To))
