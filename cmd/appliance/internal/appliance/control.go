@@ -100,9 +100,12 @@ func (a *Appliance) onView(v neigh.View) {
 	defer a.mu.Unlock()
 	old := a.view.Swap(&v)
 	ports := make([]selector.Port, len(v.Links))
-	links := make([]forwarder.Link, len(v.Links))
+	links := make([]forwarder.Link, len(a.slots))
 	slot := make(map[int]int) // interface index to port
 	for i, l := range v.Links {
+		if i >= len(a.slots) || l.Name != a.slots[i] || isEmptySlot(l.Name) {
+			continue // a reload has changed the interfaces: the next view has them
+		}
 		ports[i] = selector.Port{Name: l.Name, Index: l.Index, MAC: l.MAC, Addrs: l.Addrs, MTU: l.MTU, Up: l.Up}
 		links[i] = forwarder.Link{Index: l.Index, Up: l.Up, MAC: l.MAC, Queues: l.RXQueues, MTU: l.MTU}
 		if l.Present() {

@@ -25,7 +25,7 @@ func (a *Appliance) Status() admin.Status {
 			Capacity: t.Lines, Used: int(t.Used), Unconfirmed: int(t.Unconfirmed), Confirmed: int(t.Confirmed), Closing: int(t.Closing),
 			RejectedQuota: t.RejectedQuota, RejectedFull: t.RejectedFull,
 		},
-		Accounting: accounts(totals, interfaces),
+		Accounting: accounts(totals, interfaces, a.supervisor.Retired()),
 		Interfaces: make([]admin.Interface, 0, len(interfaces)),
 	}
 	for _, i := range interfaces {
@@ -152,10 +152,10 @@ func trouble(snap *selector.Snapshot, r *selector.Rule) string {
 
 // accounting adds up every frame.
 func (a *Appliance) accounting() admin.Accounting {
-	return accounts(a.supervisor.Totals(), a.supervisor.Status())
+	return accounts(a.supervisor.Totals(), a.supervisor.Status(), a.supervisor.Retired())
 }
 
-func accounts(t forwarder.Totals, interfaces []forwarder.InterfaceStatus) admin.Accounting {
+func accounts(t forwarder.Totals, interfaces []forwarder.InterfaceStatus, retired forwarder.QueueStatus) admin.Accounting {
 	acc := admin.Accounting{
 		Received: t.Received, Forwarded: t.Forwarded, Held: t.Held, Completed: t.Completed, Abandoned: t.Abandoned,
 		Copied: t.Copied, MidFlow: t.MidFlowMisses,
@@ -173,7 +173,7 @@ func accounts(t forwarder.Totals, interfaces []forwarder.InterfaceStatus) admin.
 		}
 	}
 	var onRX uint64
-	for _, i := range interfaces {
+	for _, i := range append(interfaces, forwarder.InterfaceStatus{Queues: []forwarder.QueueStatus{retired}}) {
 		for _, q := range i.Queues {
 			acc.Redirected += q.Program.Redirected
 			acc.NoSocket += q.Program.NoSocket
