@@ -12,7 +12,6 @@ import (
 	"github.com/google/gopacket/layers"
 
 	"zonehop/conntrack"
-	"zonehop/forwarder/packet"
 	"zonehop/forwarder/xsk"
 	"zonehop/selector"
 )
@@ -256,5 +255,3 @@ func (r *rig) entries(yield func(conntrack.Entry) bool) {
 
 // chosen returns which backend a transmitted frame is addressed to.
 func chosen(f []byte) int { return int(binary.BigEndian.Uint16(f[4:6])) }
-
-func words(a netip.Addr) [2]uint64 { return packet.Addr(a) }

@@ -482,11 +482,7 @@ func (s *Supervisor) stop() error {
 	var errs []error
 	for _, a := range s.ifaces {
 		if a.program != nil {
-			for _, q := range a.queues {
-				q.retiredProgram.add(a.counters(q.number))
-			}
-			errs = append(errs, a.program.Close())
-			a.program = nil
+			errs = append(errs, a.program.Detach())
 		}
 	}
 	for _, w := range s.workers {
@@ -495,6 +491,13 @@ func (s *Supervisor) stop() error {
 	s.running.Wait()
 	s.stopped = true
 	for _, a := range s.ifaces {
+		if a.program != nil { // nothing is redirected any more: the last count
+			for _, q := range a.queues {
+				q.retiredProgram.add(a.counters(q.number))
+			}
+			errs = append(errs, a.program.Close())
+			a.program = nil
+		}
 		for _, q := range a.queues {
 			if q.binding != nil {
 				q.retired.add(q.counters())

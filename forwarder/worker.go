@@ -315,18 +315,20 @@ func (w *Worker) idle() {
 	w.mailbox.sleeping.Store(false)
 }
 
-// drain gives the kernel what is on the TX rings before a stop, for at most 50 ms.
+// drain handles what was received before a stop and gives the kernel what is
+// on the TX rings. It ends when nothing moved for a few milliseconds, and after
+// 50 ms in any case.
 func (w *Worker) drain() {
 	deadline := w.shared.Clock() + int64(50*time.Millisecond)
-	for w.shared.Clock() < deadline {
-		pending := uint32(0)
+	for quiet := 0; quiet < 3 && w.shared.Clock() < deadline; {
+		pending := 0
 		for _, b := range w.bindings {
-			b.Kick()
-			w.counters.local[cCompleted] += uint64(b.Complete())
-			pending += uint32(b.Census().TX)
+			pending += b.Census().TX
 		}
-		if pending == 0 {
-			return
+		if w.Pass() > 0 || pending > 0 {
+			quiet = 0
+		} else {
+			quiet++
 		}
 		time.Sleep(time.Millisecond)
 	}

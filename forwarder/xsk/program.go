@@ -215,6 +215,32 @@ func (p *Program) Counters(queue int) (QueueCounters, error) {
 	return sum, nil
 }
 
+// Detach gives every frame to the kernel from now on. The counters stay
+// readable until Close, and frames redirected before still arrive at the
+// sockets. Detaching twice does nothing.
+func (p *Program) Detach() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.detach()
+}
+
+func (p *Program) detach() error {
+	var errs []error
+	if p.egress != nil {
+		p.probes.set(p.ifindex, false)
+		errs = append(errs, p.egress.Close())
+		p.egress = nil
+	}
+	if p.link != nil {
+		errs = append(errs, p.link.Close())
+		p.link = nil
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("detach xdp: %w", err)
+	}
+	return nil
+}
+
 // Close detaches the program, after which every frame is the kernel's, and
 // releases its maps. Close it before the sockets. Closing twice does nothing.
 func (p *Program) Close() error {
@@ -224,19 +250,8 @@ func (p *Program) Close() error {
 		return nil
 	}
 	p.closed = true
-	var errs []error
-	if p.egress != nil {
-		p.probes.set(p.ifindex, false)
-		errs = append(errs, p.egress.Close())
-	}
-	if p.link != nil {
-		errs = append(errs, p.link.Close())
-	}
 	o := &p.objects
-	errs = append(errs, o.Classifier.Close(), o.ProbeOut.Close(), o.Probes.Close(), o.Sockets.Close(), o.Counters.Close(), o.Addresses.Close(),
-		o.Routes4.Close(), o.Routes6.Close(), o.Settings.Close())
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("detach xdp: %w", err)
-	}
-	return nil
+	errs := []error{p.detach(), o.Classifier.Close(), o.ProbeOut.Close(), o.Probes.Close(), o.Sockets.Close(), o.Counters.Close(), o.Addresses.Close(),
+		o.Routes4.Close(), o.Routes6.Close(), o.Settings.Close()}
+	return errors.Join(errs...)
 }
