@@ -26,17 +26,18 @@ func newCheckCommand() *cobra.Command {
 		Short: "Validate a configuration file",
 		Long: "check reports every problem of a configuration file, one a line:\n\n" +
 			"  FILE:LINE:COL: path.to[2].field: what is wrong; what is allowed\n\n" +
-			"The exit status is 0 if the file is valid and 1 if not. It touches no socket; only --live looks at this host.",
+			"The exit status is 0 if the file is valid, with or without warnings, and 1 if not. It touches no socket; only\n" +
+			"--live looks at this host.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.file, "config", "", "configuration file")
+	flags.StringVarP(&o.file, "config", "c", "", "configuration file")
 	flags.BoolVar(&o.print, "print", false, "write the configuration with every default filled in")
 	flags.BoolVar(&o.strict, "strict", false, "refuse warnings too")
-	flags.BoolVar(&o.live, "live", false, "also hold it against this host: interfaces, addresses, routes")
+	flags.BoolVar(&o.live, "live", false, "also hold it against this host: interfaces, addresses, routes, files")
 	flags.BoolVar(&o.schema, "schema", false, "write a JSON Schema of the format for editors, and nothing else")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
 	return cmd

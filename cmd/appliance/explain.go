@@ -32,7 +32,8 @@ func newExplainCommand() *cobra.Command {
 		Short: "Say which backend a new connection gets, and why",
 		Long: "explain shows every step of a decision: the configured backends, the eligible ones, those of the\n" +
 			"client's zone, what zonal affinity made of them, and the backend chosen. Offline it assumes that every\n" +
-			"backend is healthy except those named with --down and --unknown; --live asks the running appliance.",
+			"backend is healthy except those named with --down and --unknown; --live asks the running appliance.\n\n" +
+			"The exit status is 0 if a backend is chosen and 2 if the packet would be dropped.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return explain(cmd.OutOrStdout(), &f) },
 	}

@@ -37,6 +37,7 @@ func newRootCommand() *cobra.Command {
 		Short: "AF_XDP pass-through load balancer with zonal affinity",
 		Long: "appliance forwards connections, packet by packet and without proxying, to the backends\n" +
 			"that a YAML file names, preferring the client's own zone as far as health allows.",
+		Version:       fullVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -54,5 +55,6 @@ func newRootCommand() *cobra.Command {
 		newUndrainCommand(),
 		newAnnounceCommand(),
 	)
+	sayUsage(root)
 	return root
 }

@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -212,7 +211,7 @@ func (d *demo) runPhases() error {
 }
 
 func (d *demo) runPhase(number int, p *phase) error {
-	d.say("%d. %s", number, strings.ToUpper(p.title[:1])+p.title[1:])
+	d.say("%d. %s", number, p.title)
 	d.say("   %s", p.why)
 	for _, b := range p.fail {
 		d.failing[b] = true
@@ -277,7 +276,7 @@ func (d *demo) printShares(list []ShareReport) {
 
 // useRoute sends connections to many destinations behind the route.
 func (d *demo) useRoute() error {
-	d.say("%d. As the next hop of a static route", len(phases)+1)
+	d.say("%d. as the next hop of a static route", len(phases)+1)
 	d.say("   connections to %s pass through the firewalls; one client's connections to one destination stay together", lab.InspectedIPv4)
 	for _, name := range clients {
 		got := make(map[string]int)
