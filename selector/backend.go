@@ -115,6 +115,13 @@ func (b *Backend) Keeps(f Family, proto uint8, syn bool, nowNanos int64) bool {
 	return nowNanos <= b.keepUntil[f][class]
 }
 
+// DrainsUntil is when tracked connections of a backend that gets no new ones must leave it: one that
+// was removed, or whose role stopped serving. draining is false where there is no such time.
+func (b *Backend) DrainsUntil(f Family) (nanos int64, draining bool) {
+	until := b.keepUntil[f][classConnection]
+	return until, until != keepForever && until != keepNever
+}
+
 // IANA protocol numbers.
 const (
 	protoTCP  = 6

@@ -122,10 +122,22 @@ func newBackendsCommand() *cobra.Command {
 					if b.Failover {
 						role = "failover"
 					}
-					row(b.Name, b.Service, orDash(b.Zone), b.Address, role, b.Health, yesNo(b.Deliverable), yesNo(b.Drain), b.Flows, b.Packets, b.Bytes, orDash(b.Reason))
+					row(b.Name, b.Service, orDash(b.Zone), b.Address, role, b.Health, yesNo(b.Deliverable), drainState(&b), b.Flows, b.Packets, b.Bytes, orDash(b.Reason))
 				}
 			})
 		})
+}
+
+// drainState says whether a backend drains, and how long its connections may
+// stay where that is known.
+func drainState(b *admin.Backend) string {
+	switch {
+	case b.DrainLeftSec != nil && b.Removed:
+		return "removed, " + duration(*b.DrainLeftSec) + " left"
+	case b.DrainLeftSec != nil:
+		return "failover, " + duration(*b.DrainLeftSec) + " left"
+	}
+	return yesNo(b.Drain)
 }
 
 func newFlowsCommand() *cobra.Command {

@@ -155,9 +155,12 @@ type Backend struct {
 	Reason         string   `json:"reason,omitempty"`
 	Drain          bool     `json:"drain"`
 	Removed        bool     `json:"removed,omitempty"`
-	Flows          int      `json:"flows"`
-	Packets        uint64   `json:"packets"`
-	Bytes          uint64   `json:"bytes"`
+	// DrainLeftSec is how long its connections may stay, for a backend that was
+	// removed or whose role does not serve any more; absent otherwise.
+	DrainLeftSec *float64 `json:"drainLeftSec,omitempty"`
+	Flows        int      `json:"flows"`
+	Packets      uint64   `json:"packets"`
+	Bytes        uint64   `json:"bytes"`
 }
 
 // Flow is one line of `appliance flows --json`.

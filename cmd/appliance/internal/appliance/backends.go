@@ -60,6 +60,10 @@ func (a *Appliance) Backends() []admin.Backend {
 				Flows: flows[b.Ref], Packets: sent[[2]string{names[b.Service], b.Name}].packets, Bytes: sent[[2]string{names[b.Service], b.Name}].bytes,
 			}
 			weights.describe(&row, selector.Family(f))
+			if until, draining := b.DrainsUntil(selector.Family(f)); draining {
+				left := max(time.Duration(until-a.clock()).Seconds(), 0)
+				row.DrainLeftSec = &left
+			}
 			if !row.Deliverable {
 				row.Reason = b.Delivery[f].State.String()
 				if t := view.Targets[addr]; t.Reason != "" {
