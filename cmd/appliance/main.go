@@ -54,6 +54,8 @@ func newRootCommand() *cobra.Command {
 		newDrainCommand(),
 		newUndrainCommand(),
 		newAnnounceCommand(),
+		newReloadCommand(),
+		newDiffCommand(),
 	)
 	sayUsage(root)
 	return root

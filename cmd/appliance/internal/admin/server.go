@@ -36,6 +36,9 @@ type Appliance interface {
 	// Reload reads the configuration file again. An error means that it was
 	// refused and the old one is still in force.
 	Reload() error
+	// Diff says what a reload with another file would change. The error wraps
+	// ErrRefused if the file is not valid.
+	Diff(DiffRequest) (Diff, error)
 }
 
 // FlowFilter selects flows. Empty fields match everything.
@@ -128,6 +131,13 @@ func handler(a Appliance) http.Handler {
 		var q switchRequest
 		if ask(w, r, &q) {
 			reply(w, struct{}{}, a.SetAnnounce(q.Name, q.On))
+		}
+	})
+	mux.HandleFunc("POST /diff", func(w http.ResponseWriter, r *http.Request) {
+		var q DiffRequest
+		if ask(w, r, &q) {
+			d, err := a.Diff(q)
+			reply(w, d, err)
 		}
 	})
 	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, r *http.Request) { reply(w, struct{}{}, a.Reload()) })
