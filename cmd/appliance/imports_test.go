@@ -32,6 +32,7 @@ var (
 		"github.com/vishvananda/netlink": {"zonehop/forwarder/neigh", "zonehop/bench", "zonehop/cmd/appliance"},
 		"github.com/cilium/ebpf":         {"zonehop/forwarder/xsk", "zonehop/bench"},
 		"zonehop/bench":                  {"zonehop/bench", "zonehop/cmd/appliance"},
+		"google.golang.org/grpc":         {},
 		"pgregory.net/rapid":             {},
 		"github.com/google/go-cmp":       {},
 		"go.uber.org/goleak":             {},
