@@ -39,24 +39,25 @@ func (h *holding) at(i uint32) *held { return &h.ring[(h.first+i)&uint32(len(h.r
 // matchFragment matches a fragment. The first one of a datagram has the ports:
 // it is looked up like a whole packet, and recorded. Later ones follow the
 // record, and wait for it if they come before.
-func (w *Worker) matchFragment(b *binding, it *item) uint64 {
+func (w *Worker) matchFragment(b *binding, it *item) {
 	if it.Flags&packet.LaterFragment != 0 || it.Flags&packet.HasPorts == 0 {
 		it.kind = kindLater // the first one may be in this very batch
-		return 0
+		return
 	}
 	// A first fragment follows a guess, made when the others had waited too
 	// long. Any other record is of an older datagram with this identification.
 	k := fragmentKey(&it.Parsed)
 	if owner, guessed, ok := w.shared.Fragments.Get(&k, w.tick); ok && guessed {
-		return w.matchRecorded(b, it, owner)
+		w.matchRecorded(b, it, owner)
+		return
 	}
 	r, reason := w.ruleOf(b, &it.Parsed)
 	if reason != ReasonNone {
 		w.drop(b, it, reason)
-		return 0
+		return
 	}
 	it.kind = kindFirst
-	return w.identify(b, it, r, &it.Parsed)
+	w.identify(b, it, r, &it.Parsed)
 }
 
 // later forwards a later fragment, or holds it.
@@ -78,17 +79,17 @@ func (w *Worker) later(b *binding, it *item) {
 
 // matchRecorded matches a fragment whose backend is recorded. Its rule is the
 // one of the address that leads to the backend's service.
-func (w *Worker) matchRecorded(b *binding, it *item, owner conntrack.Backend) uint64 {
+func (w *Worker) matchRecorded(b *binding, it *item, owner conntrack.Backend) {
 	var r *selector.Rule
 	if be := w.snap.Backend(uint32(owner)); be != nil {
 		r = w.ruleTo(b, it, be.Service)
 	}
 	if r == nil {
 		w.drop(b, it, ReasonFragmentUnmatched)
-		return 0
+		return
 	}
 	it.kind, it.owner = kindFragment, owner
-	return w.identify(b, it, r, &it.Parsed)
+	w.identify(b, it, r, &it.Parsed)
 }
 
 // ruleTo finds the rule or route that sends a fragment to a service.

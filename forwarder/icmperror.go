@@ -10,11 +10,11 @@ import (
 // sent to a client, so its reverse is the client's flow. Path MTU discovery of
 // every connection depends on it (RFC 1191, RFC 8201). The error itself is
 // forwarded as it is.
-func (w *Worker) matchError(b *binding, it *item) uint64 {
+func (w *Worker) matchError(b *binding, it *item) {
 	var quote packet.Parsed
 	if problem := quote.ParseQuote(it.frame, &it.Parsed); problem != packet.OK {
 		w.drop(b, it, ReasonErrorUnmatched)
-		return 0
+		return
 	}
 	quote.Src, quote.Dst = quote.Dst, quote.Src
 	quote.SrcPort, quote.DstPort = quote.DstPort, quote.SrcPort
@@ -22,15 +22,15 @@ func (w *Worker) matchError(b *binding, it *item) uint64 {
 		// The party that sent the quoted packet is not who the error goes to:
 		// no error about a flow of ours looks like that.
 		w.drop(b, it, ReasonErrorUnmatched)
-		return 0
+		return
 	}
 	r, reason := w.ruleOf(b, &quote)
 	if reason != ReasonNone {
 		w.drop(b, it, ReasonErrorUnmatched)
-		return 0
+		return
 	}
 	it.kind = kindError
-	return w.identify(b, it, r, &quote)
+	w.identify(b, it, r, &quote)
 }
 
 // follow finds the backend of a frame that neither makes nor refreshes an

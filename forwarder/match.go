@@ -48,11 +48,18 @@ func (w *Worker) process(b *binding, descs []xsk.Desc) {
 			touched ^= it.frame[0]
 		}
 	}
-	var lines uint64
 	for i := range items {
 		it := &items[i]
 		it.rule, it.kind = nil, kindPacket
-		lines ^= w.match(b, it)
+		w.match(b, it)
+	}
+	// The same for the flow lines. With as little as possible between two
+	// loads, more of them are under way at a time than if match did this.
+	var lines uint64
+	for i := range items {
+		if it := &items[i]; it.rule != nil {
+			lines ^= w.flows.Touch(it.hash)
+		}
 	}
 	w.touched ^= lines ^ uint64(touched)
 	for i := range items {
@@ -65,58 +72,60 @@ func (w *Worker) process(b *binding, descs []xsk.Desc) {
 	}
 }
 
-// match finds the rule or route of a frame and asks for its flow line, or
-// answers or drops the frame. It returns what it read of the flow table, so
-// that the compiler keeps the read.
-func (w *Worker) match(b *binding, it *item) uint64 {
+// match finds the rule or route of a frame and its flow, or answers or drops
+// the frame.
+func (w *Worker) match(b *binding, it *item) {
 	if p := it.Parse(it.frame); p != 0 {
 		w.drop(b, it, malformed(p))
-		return 0
+		return
 	}
 	switch it.Kind {
 	case packet.KindIPv4, packet.KindIPv6:
 	case packet.KindARP:
 		w.answerARP(b, it)
-		return 0
+		return
 	default:
 		w.drop(b, it, ReasonUnexpected)
-		return 0
+		return
 	}
 	if it.Flags&special != 0 {
-		return w.matchSpecial(b, it)
+		w.matchSpecial(b, it)
+		return
 	}
 	r, reason := w.ruleOf(b, &it.Parsed)
 	if reason != ReasonNone {
 		w.drop(b, it, reason)
-		return 0
+		return
 	}
-	return w.identify(b, it, r, &it.Parsed)
+	w.identify(b, it, r, &it.Parsed)
 }
 
 // special are the packets that are more than one packet of one flow.
 const special = packet.NeighborSolicit | packet.EchoRequest | packet.Fragment | packet.ICMPError
 
 // matchSpecial does what match does for them.
-func (w *Worker) matchSpecial(b *binding, it *item) uint64 {
+func (w *Worker) matchSpecial(b *binding, it *item) {
 	switch {
 	case it.Flags&packet.NeighborSolicit != 0:
 		w.answerNeighbour(b, it)
-		return 0
+		return
 	case it.Flags&packet.Fragment != 0:
-		return w.matchFragment(b, it)
+		w.matchFragment(b, it)
+		return
 	case it.Flags&packet.ICMPError != 0:
-		return w.matchError(b, it)
+		w.matchError(b, it)
+		return
 	}
 	if vip := w.snap.VIP(it.Dst); vip != nil && !vip.L3Default {
 		w.answerPing(b, it, vip)
-		return 0
+		return
 	}
 	r, reason := w.ruleOf(b, &it.Parsed)
 	if reason != ReasonNone {
 		w.drop(b, it, reason)
-		return 0
+		return
 	}
-	return w.identify(b, it, r, &it.Parsed)
+	w.identify(b, it, r, &it.Parsed)
 }
 
 // ruleOf finds the rule or route of a packet.
@@ -137,24 +146,29 @@ func (w *Worker) ruleOf(b *binding, p *packet.Parsed) (*selector.Rule, Reason) {
 }
 
 // identify makes the tuple and flow key of a frame whose rule is known, from p:
-// the frame itself, or the packet that it is about. It asks for the flow's line.
-func (w *Worker) identify(b *binding, it *item, r *selector.Rule, p *packet.Parsed) uint64 {
+// the frame itself, or the packet that it is about.
+func (w *Worker) identify(b *binding, it *item, r *selector.Rule, p *packet.Parsed) {
 	if r.DecrementTTL && it.TTL <= 1 {
 		w.expire(b, it)
-		return 0
+		return
 	}
 	it.rule = r
 	it.tuple = selector.Tuple{
 		Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, DstPort: p.DstPort,
 		Proto: p.Proto, HasPorts: p.Flags&packet.HasPorts != 0,
 	}
-	src, dst, sport, dport, proto, kind := r.TrackingKey(&it.tuple)
-	it.key = conntrack.Key{
-		Src: src, Dst: dst,
-		Meta: conntrack.MakeMeta(sport, dport, proto, keyKind(kind), r.Service.ID),
+	if it.tuple.HasPorts && r.TracksConnections() {
+		// Nearly every packet: the key is its tuple as it is.
+		it.key.Src, it.key.Dst = p.Src, p.Dst
+		it.key.Meta = conntrack.MakeMeta(p.SrcPort, p.DstPort, p.Proto, conntrack.KeyConnection, r.Service.ID)
+	} else {
+		src, dst, sport, dport, proto, kind := r.TrackingKey(&it.tuple)
+		it.key = conntrack.Key{
+			Src: src, Dst: dst,
+			Meta: conntrack.MakeMeta(sport, dport, proto, keyKind(kind), r.Service.ID),
+		}
 	}
 	it.hash = it.key.Hash(w.seed)
-	return w.flows.Touch(it.hash)
 }
 
 // keyKind is the flow table's name for the shape of a tracking key. Both list

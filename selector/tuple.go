@@ -120,6 +120,10 @@ func (r *Rule) TrackingKey(t *Tuple) (src, dst [2]uint64, srcPort, dstPort uint1
 	return
 }
 
+// TracksConnections reports whether TrackingKey of a packet with ports is its tuple as it is, as
+// Shape5: the usual case, which spares the copies.
+func (r *Rule) TracksConnections() bool { return r.track[1] == Shape5 && !r.Symmetric }
+
 // selectionHash is the keyed hash that chooses the slot of a packet of this rule.
 func (r *Rule) selectionHash(t *Tuple) uint64 {
 	shape := r.hash[portIndex(t)]

@@ -39,6 +39,9 @@ func TestTrackingKeyShapes(t *testing.T) {
 			if kind != want || r.hash[portIndex(&tuple)] != c.hash {
 				t.Errorf("%s, ports %v: key %d, hash %d, want %d, %d", what, c.ports, kind, r.hash[portIndex(&tuple)], want, c.hash)
 			}
+			if whole := kind == Shape5; c.ports && r.TracksConnections() != whole {
+				t.Errorf("%s: TracksConnections() = %v, want %v", what, !whole, whole)
+			}
 			if src != tuple.Src || (dst == tuple.Dst) != (kind != Shape1) || (srcPort == 4000 && dstPort == 80) != (kind == Shape5) ||
 				(proto == protoTCP) != (kind == Shape5 || kind == Shape3) {
 				t.Errorf("%s: key of shape %d has members %x %x %d %d %d", what, kind, src, dst, srcPort, dstPort, proto)
@@ -84,6 +87,9 @@ func TestSymmetric(t *testing.T) {
 				r := s.Rule(name)
 				if a, b := s.Select(r, &there), s.Select(r, &back); a.Backend != b.Backend || a.Backend == 0 {
 					t.Fatalf("%v: Select = %+v one way, %+v the other", affinity, a, b)
+				}
+				if r.TracksConnections() {
+					t.Fatal("TracksConnections() of a symmetric rule: its endpoints are ordered")
 				}
 				s1, d1, sp1, dp1, p1, k1 := r.TrackingKey(&there)
 				s2, d2, sp2, dp2, p2, k2 := r.TrackingKey(&back)
