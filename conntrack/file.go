@@ -109,6 +109,20 @@ func Create(t *Table, o Options) (*Table, error) {
 	return next, errors.Join(next.install(), t.Close())
 }
 
+// Remove removes the file of a table that nobody has open. Errors: ErrForeign
+// if it is something else; it is in use, or not there (fs.ErrNotExist).
+func Remove(path string) error {
+	f, err := lockFile(path)
+	if err != nil {
+		return err
+	}
+	defer f.os.Close()
+	if _, err := f.readHeader([36]byte{}); errors.Is(err, ErrForeign) {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return os.Remove(path)
+}
+
 // lockFile opens and locks the file at path.
 func lockFile(path string) (*file, error) {
 	for {

@@ -3,6 +3,7 @@ package conntrack
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -359,7 +360,22 @@ func TestOpenErrors(t *testing.T) {
 	if _, _, err := Open(path, Options{Lines: 1024}, 0); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("Open beside Create = %v", err)
 	}
+	if err := Remove(path); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("Remove of an open table = %v", err)
+	}
 	closeTable(t, fresh)
+	if err := Remove(path); err != nil {
+		t.Error(err)
+	}
+	if err := Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("second Remove = %v", err)
+	}
+	if err := os.WriteFile(path, []byte("something else"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(path); !errors.Is(err, ErrForeign) {
+		t.Errorf("Remove of another file = %v", err)
+	}
 	if _, _, err := Open(path, Options{Lines: 1024, Idle: -time.Second}, 0); err == nil {
 		t.Error("a negative timeout was accepted")
 	}

@@ -56,6 +56,7 @@ func newRootCommand() *cobra.Command {
 		newAnnounceCommand(),
 		newReloadCommand(),
 		newDiffCommand(),
+		newCleanupCommand(),
 	)
 	sayUsage(root)
 	return root

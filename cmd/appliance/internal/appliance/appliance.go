@@ -167,6 +167,9 @@ func (a *Appliance) workers() int {
 // send what they hold, then sockets, probes and the control interface end.
 func (a *Appliance) Run(ctx context.Context) error {
 	c := a.config.Load()
+	if err := guardRoutes(c); err != nil {
+		return err
+	}
 	adminSocket, err := admin.Listen(c.Admin.Socket)
 	if err != nil {
 		return err
@@ -279,7 +282,7 @@ func (a *Appliance) keepTime(ctx context.Context) {
 	ready := time.After(readyAfter)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for {
+	for seconds := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -292,6 +295,11 @@ func (a *Appliance) keepTime(ctx context.Context) {
 				a.watcher.SetTargets(deliveryTargets(a.builder.Current()))
 			}
 			a.keepState() // verdicts
+			if seconds++; seconds%guardSeconds == 0 {
+				a.mu.Lock()
+				a.keepGuard(a.config.Load())
+				a.mu.Unlock()
+			}
 			a.checkZoneMap()
 			a.logConflicts()
 		}

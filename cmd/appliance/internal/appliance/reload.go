@@ -101,6 +101,7 @@ func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry)
 		return err
 	}
 	a.slots = next
+	a.keepGuard(c)
 	a.supervisor.SetInterfaces(next.configs(c))
 	a.publishLocked("configuration changed")
 	a.watcher.SetInterfaces(next)
