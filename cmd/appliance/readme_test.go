@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -449,6 +450,54 @@ func compareSets(t *testing.T, what string, got, want []string) {
 	if slices.Sort(got); len(slices.Compact(slices.Clone(got))) != len(got) {
 		t.Errorf("README: a %s has two rows", what)
 	}
+}
+
+// TestReadmeDevelopment looks for the scripts and the tests that the README
+// names.
+func TestReadmeDevelopment(t *testing.T) {
+	scripts, tests := 0, 0
+	for _, m := range quoted.FindAllStringSubmatch(readme(t), -1) {
+		words := strings.Fields(m[1])
+		switch {
+		case strings.HasPrefix(m[1], "scripts/"), strings.HasPrefix(m[1], ".ci/"):
+			scripts++
+			if fi, err := os.Stat("../../" + words[0]); err != nil || fi.Mode()&0o111 == 0 {
+				t.Errorf("README: %s is not a script: %v", words[0], err)
+			}
+		case strings.HasPrefix(m[1], "go test -run"):
+			tests++
+			name, dir := "", "../../"+words[len(words)-1]
+			for _, w := range words {
+				if strings.HasPrefix(w, "Test") || strings.HasPrefix(w, "Benchmark") || strings.HasPrefix(w, "Fuzz") {
+					name = w
+				}
+			}
+			if !hasTest(t, dir, name) {
+				t.Errorf("README: %s: %s has no %s", m[0], dir, name)
+			}
+		}
+	}
+	if scripts == 0 || tests == 0 {
+		t.Errorf("README names %d scripts and %d tests", scripts, tests)
+	}
+}
+
+func hasTest(t *testing.T, dir, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name != "" && strings.Contains(string(b), "\nfunc "+name+"(") {
+			return true
+		}
+	}
+	return false
 }
 
 // TestReadmeLinks follows links to files and headings.
