@@ -16,8 +16,22 @@ import (
 )
 
 // floodTime is how long the flood below saturation lasts, unless the
-// environment says otherwise (ZONEHOP_FLOOD=5s).
-const floodTime = 30 * time.Second
+// environment says otherwise (ZONEHOP_FLOOD=5s). Under the race detector it is
+// short: the appliance is some fifty times slower then and has memory that is
+// not its own, so what a flood does to tables and memory is not judged.
+func floodTime(t *testing.T) time.Duration {
+	if s := os.Getenv("ZONEHOP_FLOOD"); s != "" {
+		d, err := time.ParseDuration(s)
+		if err != nil || d <= 0 {
+			t.Fatalf("ZONEHOP_FLOOD=%s: %v; use a duration such as 5s", s, err)
+		}
+		return d
+	}
+	if raceEnabled {
+		return 3 * time.Second
+	}
+	return 30 * time.Second
+}
 
 // floodSources are what floods come from (RFC 2544 gives the range to tests).
 var floodSources = netip.MustParsePrefix("198.18.0.0/16")
@@ -35,13 +49,7 @@ type flood struct {
 // TestFlood measures how much the appliance can take, floods it with half of
 // that beside real connections, and then with more than it can take.
 func TestFlood(t *testing.T) {
-	lasts := floodTime
-	if s := os.Getenv("ZONEHOP_FLOOD"); s != "" {
-		var err error
-		if lasts, err = time.ParseDuration(s); err != nil {
-			t.Fatalf("ZONEHOP_FLOOD: %v", err)
-		}
-	}
+	lasts := floodTime(t)
 	// The flood hits the very ports of the real connections. What it leaves in
 	// the table goes soon, so that entries come and go all the time.
 	r := newFlowRig(t, "flowTable: {entries: 65536}", "flowTable: {entries: 65536, tcpHalfOpenSec: 3}",
@@ -133,6 +141,9 @@ func (m *memory) read(f *flood) {
 
 func (m *memory) check(f *flood) {
 	f.net.Helper()
+	if raceEnabled {
+		return
+	}
 	if m.least < m.first-m.first/10 || m.most > m.first+m.first/10 {
 		f.net.Errorf("resident memory went from %d to between %d and %d KiB, want within 10 %%", m.first, m.least, m.most)
 	}
@@ -197,10 +208,15 @@ func (f *flood) belowSaturation(streams []*lab.Stream, rateHz int, lasts time.Du
 	f.net.Logf("resident memory %d KiB, between %d and %d; at most %d of %d entries unconfirmed, %d refused by quota",
 		m.first, m.least, m.most, unconfirmed, table.Capacity, table.RejectedQuota)
 	m.check(f)
-	if quota := table.Capacity / 2; unconfirmed > quota || unconfirmed < quota*9/10 || table.RejectedQuota == before.FlowTable.RejectedQuota {
-		f.net.Errorf("%d entries were unconfirmed at most and %d refused, want the quota of %d reached and kept", unconfirmed, table.RejectedQuota, quota)
+	quota := table.Capacity / 2
+	if unconfirmed > quota {
+		f.net.Errorf("%d entries were unconfirmed, more than the quota of %d", unconfirmed, quota)
 	}
-	if least := uint64(float64(rateHz) * took.Seconds() / 2); sent < least {
+	if !raceEnabled && (unconfirmed < quota*9/10 || table.RejectedQuota == before.FlowTable.RejectedQuota) {
+		f.net.Errorf("%d entries were unconfirmed at most and none was refused: the quota of %d was not reached", unconfirmed, quota)
+	}
+	// The generator needs a CPU for itself, and may have to share it.
+	if least := uint64(float64(rateHz) * took.Seconds() / 4); sent < least {
 		f.net.Errorf("only %d frames were sent, want at least %d: the flood was none", sent, least)
 	}
 }
@@ -260,8 +276,10 @@ func (f *flood) aboveSaturation(lasts time.Duration) {
 		o.Random, o.Source, o.Flows, o.Packets = netip.Prefix{}, floodSources.Addr(), 1<<17, []generator.Packet{generator.UDP}
 	})
 	resolved := make(map[netip.Addr]time.Duration)
-	for time.Since(start) < lasts || len(resolved) < 2 && time.Since(start) < 2*lasts {
+	full := raceEnabled
+	for time.Since(start) < lasts || (len(resolved) < 2 || !full) && time.Since(start) < 4*lasts {
 		m.read(f)
+		full = full || f.status().FlowTable.RejectedFull > before.FlowTable.RejectedFull
 		for _, a := range []netip.Addr{vip("web", 4), vip("web", 6)} {
 			if _, ok := resolved[a]; !ok {
 				if f.resolves(wire, a) {
@@ -298,7 +316,7 @@ func (f *flood) aboveSaturation(lasts time.Duration) {
 	if len(resolved) != 2 {
 		f.net.Errorf("only %v of the addresses resolved", resolved)
 	}
-	if table.RejectedFull == before.FlowTable.RejectedFull || table.Used < table.Capacity*9/10 {
+	if !raceEnabled && (table.RejectedFull == before.FlowTable.RejectedFull || table.Used < table.Capacity*9/10) {
 		f.net.Errorf("the table was not filled: %+v", table)
 	}
 	for _, version := range []int{4, 6} { // without room for an entry

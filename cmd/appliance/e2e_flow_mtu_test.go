@@ -214,7 +214,6 @@ type quotedError struct {
 	word       uint32
 	behind     int // bytes quoted behind the IP header
 	head       func(h *ipHead)
-	cut        func(quote []byte) []byte
 }
 
 func quotes(to netip.AddrPort) []quotedError {
