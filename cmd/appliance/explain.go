@@ -240,6 +240,7 @@ func printExplanation(w io.Writer, e *admin.Explanation, zones map[string]string
 	if e.Tracked != nil {
 		t := e.Tracked
 		fmt.Fprintf(w, "This connection is tracked on %s (%s, %d packets, idle %s): its packets stay there.\n", t.Backend, t.State, t.Packets, duration(t.IdleSec))
+		printForesight(w, t.Backend, e.IfBackendFails)
 	}
 }
 
@@ -270,4 +271,17 @@ func sentence(e *admin.Explanation) string {
 		return fmt.Sprintf("No backend (%s): %s.", e.Result, text)
 	}
 	return fmt.Sprintf("%s gets it. %s; of the %d left, the connection's hash picks %s.", e.Backend, text, len(e.ModifiedEligible), e.Backend)
+}
+
+// printForesight says what a failure of a tracked flow's backend would do to it.
+func printForesight(w io.Writer, backend string, f *admin.Foresight) {
+	switch {
+	case f == nil:
+	case f.Stays:
+		fmt.Fprintf(w, "If %s failed now, they would still go there: connections persist on backends that turn unhealthy.\n", backend)
+	case f.Backend == "":
+		fmt.Fprintf(w, "If %s failed now, they would be dropped: %s.\n", backend, f.Result)
+	default:
+		fmt.Fprintf(w, "If %s failed now, they would go to %s from the next one on.\n", backend, f.Backend)
+	}
 }

@@ -157,6 +157,24 @@ func newFlowsCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.Rule, "rule", "", "only flows of this forwarding rule or route")
 	cmd.Flags().StringVar(&f.State, "state", "", "only flows in this state: unconfirmed, confirmed or closing")
 	cmd.Flags().IntVar(&f.Limit, "limit", 0, "at most this many (0: all)")
+	follow := cmd.Flags().Bool("follow", false, "show changes as they happen, until interrupted; with --json one object a line")
+	interval := cmd.Flags().Duration("interval", time.Second, "how often --follow looks")
+	cmd.MarkFlagsMutuallyExclusive("follow", "limit")
+	list := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !*follow {
+			return list(cmd, args)
+		}
+		socket, err := cmd.Flags().GetString("socket")
+		if err != nil {
+			return err
+		}
+		asJSON, err := cmd.Flags().GetBool("json")
+		if err != nil {
+			return err
+		}
+		return followFlows(cmd.OutOrStdout(), admin.NewClient(socket), f, max(*interval, 10*time.Millisecond), asJSON)
+	}
 	return cmd
 }
 

@@ -230,4 +230,13 @@ type Tuple struct {
 type Explanation struct {
 	selector.Explanation
 	Tracked *Flow `json:"tracked,omitempty"`
+	// IfBackendFails says where the tracked flow's next packet would go if its backend turned unhealthy.
+	IfBackendFails *Foresight `json:"ifBackendFails,omitempty"`
+}
+
+// Foresight is where packets of a tracked flow would go.
+type Foresight struct {
+	Stays   bool   `json:"stays"`             // on the backend it has
+	Backend string `json:"backend,omitempty"` // absent when dropped
+	Result  string `json:"result,omitempty"`  // of the new selection: selected, or why not
 }

@@ -262,14 +262,12 @@ func (a *Appliance) Explain(q admin.ExplainRequest) (admin.Explanation, error) {
 	src, dst, sport, dport, proto, kind := r.TrackingKey(&tuple)
 	key := conntrack.Key{Src: src, Dst: dst, Meta: conntrack.MakeMeta(sport, dport, proto, conntrack.Kind(kind-selector.Shape5), r.Service.ID)}
 	now := conntrack.TickOf(a.clock())
-	for e := range a.flows() {
-		if e.Key == key {
-			f := describe(snap, &e, now)
-			out.Tracked = &f
-			break
-		}
+	if e, ok := a.table.Entry(&key, now); ok {
+		f := describe(snap, &e, now)
+		out.Tracked = &f
+		out.IfBackendFails, err = a.foresee(r, &tuple, &e)
 	}
-	return out, nil
+	return out, err
 }
 
 // ParseTuple turns the text form of a tuple into the selector's. A destination
