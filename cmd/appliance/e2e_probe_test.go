@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,12 @@ func asRulesConfig(t *testing.T, kind, target string) string {
 // probedAs waits until a backend has a state as a rule's address.
 func (d *device) probedAs(backend string, rule netip.Addr, state string) {
 	d.net.Helper()
+	d.probedInRow(backend, rule, state, 1)
+}
+
+// probedInRow waits until that many results in a row say so.
+func (d *device) probedInRow(backend string, rule netip.Addr, state string, inRow int) {
+	d.net.Helper()
 	d.wait(fmt.Sprintf("%s to be %s as %s", backend, state, rule), 10*time.Second, func() error {
 		h, err := d.Health()
 		if err != nil {
@@ -43,7 +50,7 @@ func (d *device) probedAs(backend string, rule netip.Addr, state string) {
 		if i < 0 {
 			return fmt.Errorf("no such probe in %+v", h.Backends)
 		}
-		if b := &h.Backends[i]; b.State != state {
+		if b := &h.Backends[i]; b.State != state || b.InRow < inRow {
 			return fmt.Errorf("%s, %d in a row: %s", b.State, b.InRow, b.Text)
 		}
 		return nil
@@ -189,7 +196,8 @@ func TestProbeAsBackendAddress(t *testing.T) {
 // backend and take the answer of that one.
 func TestProbeComesBack(t *testing.T) {
 	n := newNetwork(t, lab.Options{})
-	d := n.start(asRulesConfig(t, "TCP", "RULE_ADDRESS"))
+	// On a port of the rule, where the other backends would answer.
+	d := n.start(strings.Replace(asRulesConfig(t, "TCP", "RULE_ADDRESS"), "port: 8080", "port: 80", 1))
 	b := n.Backend("web-b2")
 	for _, path := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
 		n.must(b.Sysctl(path, "1"))
@@ -201,7 +209,7 @@ func TestProbeComesBack(t *testing.T) {
 			p, ok := readIP(f)
 			return ok && p.dst == vip && (p.src == lab.ApplianceIPv4 || p.src == lab.ApplianceIPv6)
 		}))
-		d.probedAs("web-b2", vip, "UNHEALTHY")
+		d.probedInRow("web-b2", vip, "UNHEALTHY", 10)
 	}
 	d.stop()
 }
