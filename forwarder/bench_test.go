@@ -76,17 +76,17 @@ func benchHits(b *testing.B, flows int) {
 	frames := min(flows, 1<<16)
 	r := benchRig(b, rigOptions{backends: 100, zones: 4, lines: 4 << 20}, frames)
 	p := r.ports[0]
-	round := 0
+	n := uint32(0)
 	// turn gives every frame another flow: in order, so that every flow gets
 	// its entry, or at random. Rewriting all of them also pushes the first ones
 	// out of the cache.
 	turn := func(of func(uint32) uint32) {
-		for i, d := range p.rx[p.head:] {
-			setFlow(p.umem.Frame(d), of(uint32(i+round*frames))%uint32(flows))
+		for _, d := range p.rx[p.head:] {
+			setFlow(p.umem.Frame(d), of(n)%uint32(flows))
+			n++
 		}
-		round++
 	}
-	for range 2 * flows / frames { // the second packet confirms
+	for range 3 * flows / frames { // the second packet confirms; some frames wait for completion
 		turn(func(n uint32) uint32 { return n })
 		r.passes(frames)
 	}
