@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -11,6 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"zonehop/bench/lab"
 	"zonehop/cmd/appliance/internal/admin"
@@ -32,6 +36,12 @@ func vip(name string, version int) netip.Addr {
 // narrowMTU is that of the link between the router and the clients behind it:
 // the least that IPv6 allows (RFC 8200 section 5).
 const narrowMTU = 1280
+
+// Clients that nobody is.
+var (
+	madeUp4 = netip.MustParsePrefix("10.200.0.0/16")
+	madeUp6 = netip.MustParsePrefix("fd00:c8::/32")
+)
 
 // flowTopology has three servers, two firewalls and a client on the appliance's
 // segment, and another client behind a router with a narrow link. Only the
@@ -104,6 +114,17 @@ func newFlowRig(t *testing.T, replace ...string) *flowRig {
 	r.own, r.lb = n.mac(r.client.Node, "eth0"), n.mac(n.Appliance(), "eth0")
 	for _, b := range n.Backends() {
 		r.in[b.Name()] = n.capture(b.Node, "eth0")
+		// Answers to the made-up clients of floods end here: resolving thousands
+		// of addresses that nobody has would fill the kernel's neighbour table,
+		// which all namespaces share.
+		n.must(b.Exec(func() error {
+			var problems error
+			for _, p := range []netip.Prefix{madeUp4, madeUp6} {
+				dst := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+				problems = errors.Join(problems, netlink.RouteAdd(&netlink.Route{Dst: dst, Type: unix.RTN_BLACKHOLE}))
+			}
+			return problems
+		}))
 	}
 	for q := range r.queues {
 		r.queues[q] = n.queueSender(q)

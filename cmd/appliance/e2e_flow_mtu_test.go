@@ -41,6 +41,9 @@ func isTooBig(f lab.Frame, to, about netip.Addr) bool {
 // router's error, which goes to the virtual address, reaches the right one.
 func TestPathMTU(t *testing.T) {
 	r := newFlowRig(t, "flowTable: {entries: 65536}", "flowTable: {entries: 1024}")
+	for i := range 6 {
+		r.net.must(r.net.Client("far").AddAddress("eth0", farAddress(1+i, 4+i%2*2)))
+	}
 	leaves := r.net.capture(r.net.Node("router"), "eth0")
 	var sent [][]byte
 	owner := make(map[string]string) // of an error
@@ -73,11 +76,20 @@ func TestPathMTU(t *testing.T) {
 	r.part("full table", func(r *flowRig) {
 		r.fillTable()
 		for i, version := range []int{4, 6, 4, 6} {
-			r.download(leaves, 11+i, version, false)
+			r.download(leaves, 3+i, version, false)
 		}
 	})
 	r.balanced()
 	r.stop()
+}
+
+// farAddress is one of the addresses of the client behind the router. Each is
+// used once: the servers remember what they learnt about the way to it.
+func farAddress(number, version int) netip.Prefix {
+	if version == 6 {
+		return netip.MustParsePrefix(fmt.Sprintf("fd21::1:%d/16", number))
+	}
+	return netip.MustParsePrefix(fmt.Sprintf("172.21.1.%d/16", number))
 }
 
 // download fetches a megabyte from an address of its own and returns the
@@ -86,12 +98,7 @@ func (r *flowRig) download(leaves *lab.Capture, number, version int, tracked boo
 	r.net.Helper()
 	const size = 1 << 20
 	far, to := r.net.Client("far"), vip("web", version)
-	// No server has heard of this address before.
-	from := netip.MustParsePrefix(fmt.Sprintf("172.21.1.%d/16", number))
-	if version == 6 {
-		from = netip.MustParsePrefix(fmt.Sprintf("fd21::1:%d/16", number))
-	}
-	r.net.must(far.AddAddress("eth0", from))
+	from := farAddress(number, version)
 	r.forgetFrames()
 	start := time.Now()
 	reply, err := far.HTTP(r.net.soon(), lab.Request{
