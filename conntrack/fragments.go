@@ -14,6 +14,7 @@ import "sync/atomic"
 type Fragments struct {
 	lines []fragmentLine // a power of two
 	seed  uint64
+	puts  atomic.Uint64
 }
 
 const (
@@ -90,10 +91,15 @@ func (l *fragmentLine) read(words *[5]uint64, now Tick) (b Backend, guessed, ok 
 	return Backend(uint32(ident)), seen&1 != 0, true
 }
 
+// Puts counts records made: as long as it stays the same, so does what Get
+// finds, except for records that grow too old. It is never 0.
+func (f *Fragments) Puts() uint64 { return f.puts.Load() + 1 }
+
 // Put records the backend of a datagram, in place of what was recorded before.
 // If another worker records the same datagram at the same moment, or is just
 // writing to the line chosen, either record may stay.
 func (f *Fragments) Put(k *FragmentKey, b Backend, guessed bool, now Tick) {
+	defer f.puts.Add(1)
 	bucket, words := f.bucket(k), k.words()
 	victim, oldest := &bucket[0], Tick(0)
 	for i := range bucket {

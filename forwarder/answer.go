@@ -14,6 +14,7 @@ const defendInterval = int64(10 * time.Second)
 // defence remembers when an address was last defended. A worker keeps the last
 // few: more conflicts at a time than that are defended more often, not less.
 type defence struct {
+	iface int
 	addr  [2]uint64
 	until int64
 }
@@ -30,12 +31,16 @@ type Conflict struct {
 func (w *Worker) answerARP(b *binding, it *item) {
 	mac := &w.ports[b.iface].mac
 	if addr, by, _, claim := packet.ARPClaims(it.frame, &it.Parsed); claim && w.snap.Answers(addr, b.iface) {
-		w.conflict.Store(&Conflict{Addr: addr, MAC: by, At: w.now})
-		if !w.defend(addr) {
+		if w.own(by) { // another interface of ours on the same segment
 			w.drop(b, it, ReasonNotAnnounced)
 			return
 		}
-		w.reply(b, it, packet.GratuitousARP(it.frame[:0], addr, mac), AnswerARPDefence)
+		w.conflict.Store(&Conflict{Addr: addr, MAC: by, At: w.now})
+		if !w.defend(b.iface, addr) {
+			w.drop(b, it, ReasonNotAnnounced)
+			return
+		}
+		w.reply(b, it, packet.DefendARP(it.frame, &it.Parsed, addr, mac), AnswerARPDefence)
 		return
 	}
 	_, target, _, ok := packet.ARPRequestTarget(it.frame, &it.Parsed)
@@ -93,12 +98,22 @@ func (w *Worker) reply(b *binding, it *item, out []byte, kind AnswerKind) {
 	w.counters.local[cAnswered+int(kind)]++
 }
 
+// own reports whether a MAC address is that of an interface of ours.
+func (w *Worker) own(mac uint64) bool {
+	for i := range w.snap.Ports {
+		if w.ports[i].station == mac {
+			return true
+		}
+	}
+	return false
+}
+
 // defend reports whether an address may be defended now.
-func (w *Worker) defend(addr [2]uint64) bool {
+func (w *Worker) defend(iface int, addr [2]uint64) bool {
 	oldest := &w.defences[0]
 	for i := range w.defences {
 		d := &w.defences[i]
-		if d.addr == addr {
+		if d.addr == addr && d.iface == iface {
 			if w.now < d.until {
 				return false
 			}
@@ -109,6 +124,6 @@ func (w *Worker) defend(addr [2]uint64) bool {
 			oldest = d
 		}
 	}
-	*oldest = defence{addr: addr, until: w.now + defendInterval}
+	*oldest = defence{iface: iface, addr: addr, until: w.now + defendInterval}
 	return true
 }

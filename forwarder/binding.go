@@ -23,17 +23,37 @@ type binding struct {
 func (w *Worker) bind(b *binding) {
 	b.out = make([]xsk.Desc, 0, 4*w.shared.Batch)
 	w.bindings = append(w.bindings, b)
+	w.holding.limit = min(maxHeld, w.smallestMemory()/heldShare)
 	w.byIface[b.iface] = b
 	b.Fill()
 }
 
+// smallestMemory is the number of frames of the smallest memory in use.
+func (w *Worker) smallestMemory() int {
+	n := w.bindings[0].umem.Frames()
+	for _, b := range w.bindings {
+		n = min(n, b.umem.Frames())
+	}
+	return n
+}
+
 // unbind takes a port away from the worker, after its last received frames
-// were handled. It runs on the worker's goroutine. Frames that are on their
-// way out stay with the port until it is closed and reclaimed.
+// were handled: nothing new comes in by now. What the TX ring has no room for is
+// dropped. It runs on the worker's goroutine. Frames that are on their way out
+// stay with the port until it is closed and reclaimed.
 func (w *Worker) unbind(b *binding) {
-	for range 64 { // an RX ring's worth; nothing new comes in by now
-		if w.receive(b) == 0 {
+	for w.receive(b) > 0 {
+	}
+	for {
+		n := b.Receive(w.rx)
+		if n == 0 {
 			break
+		}
+		b.received += uint64(n)
+		w.counters.local[cReceived] += uint64(n)
+		w.counters.local[cDropped+int(ReasonNoPort)] += uint64(n)
+		for _, d := range w.rx[:n] {
+			b.umem.Free(d.Addr)
 		}
 	}
 	w.abandon(b)
@@ -77,10 +97,9 @@ func (w *Worker) socket(ifindex, queue int, cfg xsk.Config) (*xsk.UMEM, *xsk.Soc
 	return u, s, nil
 }
 
-// close takes a port from the running worker, closes it, and takes its frames
-// back. The supervisor calls it.
+// close closes a port that the running worker was made to unbind, and takes
+// its frames back. The supervisor calls it.
 func (w *Worker) close(b *binding, s *xsk.Socket) error {
-	w.Do(func() { w.unbind(b) })
 	err := s.Close()
 	w.Do(func() { w.reclaim(b.umem, s) })
 	return err

@@ -14,9 +14,9 @@ const (
 	// holdPoll is how often a sleeping worker looks whether another one has
 	// seen the first fragment.
 	holdPoll = time.Millisecond
-	// maxHeld bounds the frames of a worker that wait: 1/16 of the 8192 that a
-	// queue has by default.
-	maxHeld = 512
+	// At most 1/heldShare of a memory's frames wait, and maxHeld of a worker's.
+	heldShare = 16
+	maxHeld   = 512
 )
 
 // held is a fragment that waits for the first one of its datagram.
@@ -30,8 +30,10 @@ type held struct {
 // grows: a flood of fragments without a first one displaces the oldest.
 type holding struct {
 	ring  []held // a power of two
+	limit int    // of count
 	first uint32
 	count uint32
+	puts  uint64 // number of records when all were last looked for
 }
 
 func (h *holding) at(i uint32) *held { return &h.ring[(h.first+i)&uint32(len(h.ring)-1)] }
@@ -40,7 +42,11 @@ func (h *holding) at(i uint32) *held { return &h.ring[(h.first+i)&uint32(len(h.r
 // it is looked up like a whole packet, and recorded. Later ones follow the
 // record, and wait for it if they come before.
 func (w *Worker) matchFragment(b *binding, it *item) {
-	if it.Flags&packet.LaterFragment != 0 || it.Flags&packet.HasPorts == 0 {
+	if it.Kind == packet.KindIPv4 && !hasPorts(it.Proto) {
+		w.matchPacket(b, it) // every fragment says all there is to know
+		return
+	}
+	if it.Flags&packet.LaterFragment != 0 || it.Flags&packet.HasPorts == 0 && hasPorts(it.Proto) {
 		it.kind = kindLater // the first one may be in this very batch
 		return
 	}
@@ -95,7 +101,8 @@ func (w *Worker) matchRecorded(b *binding, it *item, owner conntrack.Backend) {
 // ruleTo finds the rule or route that sends a fragment to a service.
 func (w *Worker) ruleTo(b *binding, it *item, service uint16) *selector.Rule {
 	if vip := w.snap.VIP(it.Dst); vip != nil {
-		return vip.RuleTo(it.Proto, service)
+		// Of an IPv6 datagram only the first fragment need show the protocol.
+		return vip.RuleTo(it.Proto, service, it.Kind == packet.KindIPv6)
 	}
 	if r := w.snap.Route(it.Src, it.Dst, it.Proto, b.iface); r != nil && r.Service.ID == service {
 		return r
@@ -106,7 +113,11 @@ func (w *Worker) ruleTo(b *binding, it *item, service uint16) *selector.Rule {
 // hold keeps a fragment until its datagram is recorded or its time is over.
 func (w *Worker) hold(b *binding, it *item) {
 	h := &w.holding
-	if int(h.count) == len(h.ring) {
+	if h.limit == 0 {
+		w.drop(b, it, ReasonFragmentEvicted)
+		return
+	}
+	if int(h.count) >= h.limit {
 		oldest := h.at(0)
 		w.counters.local[cHeld]--
 		w.drop(oldest.binding, &oldest.item, ReasonFragmentEvicted)
@@ -115,6 +126,7 @@ func (w *Worker) hold(b *binding, it *item) {
 	}
 	*h.at(h.count) = held{binding: b, item: *it, deadline: w.now + holdTime}
 	h.count++
+	h.puts = 0 // look once more: the record may have been made meanwhile
 	w.counters.local[cHeld]++
 }
 
@@ -122,12 +134,17 @@ func (w *Worker) hold(b *binding, it *item) {
 // those whose time is over, as the 3-tuple decides. It reports how many left.
 func (w *Worker) release() (n int) {
 	h := &w.holding
+	puts := w.shared.Fragments.Puts()
+	if puts == h.puts && w.now < h.at(0).deadline {
+		return 0 // nothing can have changed for any of them
+	}
+	h.puts = puts
 	kept := uint32(0)
 	for i := range h.count {
 		e := h.at(i)
 		k := fragmentKey(&e.item.Parsed)
 		owner, _, recorded := w.shared.Fragments.Get(&k, w.tick)
-		if !recorded && w.now < e.deadline {
+		if !recorded && w.now < e.deadline || e.binding.room == 0 {
 			if kept != i {
 				*h.at(kept) = *e
 			}
@@ -194,6 +211,15 @@ func (w *Worker) abandon(b *binding) {
 		w.drop(b, &e.item, ReasonNoPort)
 	}
 	h.count = kept
+}
+
+// hasPorts reports whether packets of a protocol have ports.
+func hasPorts(proto uint8) bool {
+	switch proto {
+	case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoSCTP, packet.ProtoUDPLite:
+		return true
+	}
+	return false
 }
 
 func fragmentKey(p *packet.Parsed) conntrack.FragmentKey {

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
 	"zonehop/selector"
 )
 
@@ -81,6 +84,20 @@ func TestFragmentWithoutFirst(t *testing.T) {
 	r.checkAccounts()
 }
 
+// TestPortlessFragments: fragments of a protocol without ports need not wait.
+func TestPortlessFragments(t *testing.T) {
+	r := newRig(t, rigOptions{backends: 10})
+	for _, dst := range []netip.Addr{vip4any, netip.MustParseAddr("192.168.1.1")} {
+		whole := frame(ip4(client4, dst, layers.IPProtocolESP), gopacket.Payload(make([]byte, 3000)))
+		parts := fragments(whole, 5, 1000)
+		want := backendOf(t, r.run(0, parts[2]))
+		if got := backendOf(t, r.run(0, parts[0], parts[1])); got != want {
+			t.Errorf("fragments to %v went to backends %d and %d", dst, want, got)
+		}
+	}
+	r.checkAccounts()
+}
+
 // TestFragmentIDReuse: a new datagram with the identification of an old one is
 // not sent after it.
 func TestFragmentIDReuse(t *testing.T) {
@@ -99,12 +116,16 @@ func TestFragmentIDReuse(t *testing.T) {
 // whole datagrams still go through.
 func TestFragmentFlood(t *testing.T) {
 	r := newRig(t, rigOptions{backends: 10, frames: 4096})
-	for id := range uint16(3 * maxHeld) {
+	limit := r.holding.limit
+	if limit != 4096/heldShare {
+		t.Fatalf("at most %d of 4096 frames wait, want 1/%d", limit, heldShare)
+	}
+	for id := range uint16(3 * limit) {
 		r.run(0, fragments(bigUDP(vip4, 1, 53, 3000), id, 1000)[2])
 	}
 	totals := r.totals()
-	if totals.Held != maxHeld || totals.Dropped[ReasonFragmentEvicted] != 2*maxHeld {
-		t.Errorf("held %d, dropped %v; want %d and %d evicted", totals.Held, byReason(&totals), maxHeld, 2*maxHeld)
+	if totals.Held != uint64(limit) || totals.Dropped[ReasonFragmentEvicted] != 2*uint64(limit) {
+		t.Errorf("held %d, dropped %v; want %d and %d evicted", totals.Held, byReason(&totals), limit, 2*limit)
 	}
 	parts := fragments(bigUDP(vip4, 99, 53, 3000), 60000, 1000)
 	if out := r.run(0, parts...); len(out) != len(parts) {

@@ -1,6 +1,8 @@
 package forwarder
 
 import (
+	"encoding/binary"
+
 	"zonehop/conntrack"
 	"zonehop/forwarder/packet"
 	"zonehop/forwarder/xsk"
@@ -88,10 +90,21 @@ func (w *Worker) match(b *binding, it *item) {
 		w.drop(b, it, ReasonUnexpected)
 		return
 	}
+	// A frame for another station is here because a switch floods it. To forward
+	// it would double it, and two appliances would do so to each other's for ever.
+	if binary.BigEndian.Uint64(it.frame[:8])>>16 != w.ports[b.iface].station && it.Flags&packet.NeighborSolicit == 0 {
+		w.drop(b, it, ReasonOtherStation)
+		return
+	}
 	if it.Flags&special != 0 {
 		w.matchSpecial(b, it)
 		return
 	}
+	w.matchPacket(b, it)
+}
+
+// matchPacket matches a packet that is all of itself.
+func (w *Worker) matchPacket(b *binding, it *item) {
 	r, reason := w.ruleOf(b, &it.Parsed)
 	if reason != ReasonNone {
 		w.drop(b, it, reason)
@@ -120,12 +133,7 @@ func (w *Worker) matchSpecial(b *binding, it *item) {
 		w.answerPing(b, it, vip)
 		return
 	}
-	r, reason := w.ruleOf(b, &it.Parsed)
-	if reason != ReasonNone {
-		w.drop(b, it, reason)
-		return
-	}
-	w.identify(b, it, r, &it.Parsed)
+	w.matchPacket(b, it)
 }
 
 // ruleOf finds the rule or route of a packet.
@@ -139,10 +147,14 @@ func (w *Worker) ruleOf(b *binding, p *packet.Parsed) (*selector.Rule, Reason) {
 		}
 		return nil, ReasonNoRule
 	}
-	if r := w.snap.Route(p.Src, p.Dst, p.Proto, b.iface); r != nil {
-		return r, ReasonNone
+	r := w.snap.Route(p.Src, p.Dst, p.Proto, b.iface)
+	switch {
+	case r == nil:
+		return nil, ReasonNoRoute
+	case packet.Martian(p.Src):
+		return nil, ReasonBadSource
 	}
-	return nil, ReasonNoRoute
+	return r, ReasonNone
 }
 
 // identify makes the tuple and flow key of a frame whose rule is known, from p:

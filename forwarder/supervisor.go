@@ -264,6 +264,8 @@ func (s *Supervisor) reconcile(a *attachment, link Link, ticked bool) {
 	}
 	if err := s.classify(a, link); err != nil {
 		s.refuse(a, -1, &a.problem, &a.retryAt, err)
+	} else {
+		a.problem = nil
 	}
 }
 
@@ -374,6 +376,7 @@ func (s *Supervisor) open(a *attachment, q *queue) error {
 	b := &binding{Port: socket, umem: umem, iface: a.slot, queue: q.number}
 	w.Do(func() { w.bind(b) })
 	if err := a.program.SetSocket(q.number, socket.FD()); err != nil {
+		w.Do(func() { w.unbind(b) })
 		return errors.Join(err, w.close(b, socket))
 	}
 	q.binding, q.socket = b, socket
@@ -417,6 +420,7 @@ func (s *Supervisor) shut(a *attachment, q *queue) {
 		// Fails if the interface is gone, and the map with it.
 		_ = a.program.ClearSocket(q.number)
 	}
+	q.worker.Do(func() { q.worker.unbind(q.binding) })
 	q.retired.add(q.counters())
 	// What closing can fail with is of a socket that is gone either way.
 	_ = q.worker.close(q.binding, q.socket)
@@ -484,6 +488,8 @@ func (s *Supervisor) stop() error {
 		if a.program != nil {
 			errs = append(errs, a.program.Detach())
 		}
+		// No worker gives a frame to another one that may have ended already.
+		s.opts.Shared.Route.owners[a.slot].Store(nil)
 	}
 	for _, w := range s.workers {
 		w.Stop()

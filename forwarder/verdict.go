@@ -22,9 +22,11 @@ const (
 	ReasonNone Reason = iota
 
 	// match
+	ReasonOtherStation      // flooded by a switch: its destination MAC is not the interface's
 	ReasonNoRule            // a rule's address, but no rule for this protocol and port
 	ReasonFragmentUnmatched // a fragment without ports, and no single rule takes all ports
 	ReasonNoRoute           // neither a rule's address nor in a route: a reload overtook the frame
+	ReasonBadSource         // a route's packet from an address that no router forwards for
 	ReasonNotAnnounced      // asked for the MAC of an address that is not answered for here, now
 	ReasonUnexpected        // a kind of frame that the classifier does not take
 	ReasonPingUnavailable   // echo request to an address whose services have no eligible backend
@@ -55,9 +57,11 @@ const NumReasons = int(ReasonMalformed) + packet.NumProblems
 
 var reasonNames = [ReasonMalformed]string{
 	ReasonNone:              "none",
+	ReasonOtherStation:      "other_station",
 	ReasonNoRule:            "no_rule",
 	ReasonFragmentUnmatched: "fragment_unmatched",
 	ReasonNoRoute:           "no_route",
+	ReasonBadSource:         "bad_source",
 	ReasonNotAnnounced:      "not_announced",
 	ReasonUnexpected:        "unexpected",
 	ReasonPingUnavailable:   "vip_ping_unavailable",

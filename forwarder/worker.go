@@ -251,10 +251,14 @@ type portFacts struct {
 	maxFrame int          // bytes, Ethernet header included, VLAN tags not
 	source   [2][2]uint64 // by family: an own address, for errors; zero if there is none
 	mac      [6]byte
+	station  uint64 // mac, as packet.Parsed has it
 }
 
 func factsOf(p *selector.Port) portFacts {
 	f := portFacts{mac: p.MAC, maxFrame: p.MTU + ethernetLen}
+	for _, octet := range p.MAC {
+		f.station = f.station<<8 | uint64(octet)
+	}
 	for _, a := range p.Addrs {
 		switch {
 		case a.Addr().IsLinkLocalUnicast():
@@ -343,7 +347,8 @@ type limiter struct {
 
 // allow takes a token.
 func (l *limiter) allow(now int64) bool {
-	l.tokens = min(l.tokens+(now-l.last)*l.perSecond, l.burst*1e9)
+	full := l.burst * 1e9
+	l.tokens = min(l.tokens+min(now-l.last, full/l.perSecond)*l.perSecond, full)
 	l.last = now
 	if l.tokens < 1e9 {
 		return false

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
@@ -113,9 +114,16 @@ func TestDropReasons(t *testing.T) {
 		frame  []byte
 		before func(*rig)
 	}{
+		{ReasonOtherStation, func() []byte {
+			f := tcpFrame(client4, vip4, 1, 80, "S")
+			mac := backendMAC(0) // on its way to a backend, flooded by the switch
+			copy(f[:6], mac[:])
+			return f
+		}(), nil},
 		{ReasonNoRule, tcpFrame(client4, vip4, 1, 81, "S"), nil},
 		{ReasonFragmentUnmatched, laterFragment(), nil},
 		{ReasonNoRoute, tcpFrame(client4, netip.MustParseAddr("172.16.0.1"), 1, 80, "S"), nil},
+		{ReasonBadSource, tcpFrame(netip.MustParseAddr("127.0.0.1"), far, 1, 80, "S"), nil},
 		{ReasonNotAnnounced, arp(netip.MustParseAddr("10.9.9.9")), nil},
 		{ReasonPingUnavailable, ping(vip4), func(r *rig) { r.reconfigure(func(o *selector.ServiceOptions) { o.Backends = nil }) }},
 		{ReasonErrorUnmatched, unreachable(client4, vip4, tcpFrame(vip4, client4, 81, 1, "A")), nil},
@@ -235,6 +243,44 @@ func TestAnswers(t *testing.T) {
 	r.checkAccounts()
 }
 
+// TestOwnAnnouncement: what another interface of ours announces is no claim.
+func TestOwnAnnouncement(t *testing.T) {
+	r := newRig(t, rigOptions{backends: 1, ports: []string{"eth0", "eth1"}})
+	other := applianceMAC
+	other[4] = 1
+	if out := r.run(0, arpRequest(vip4, vip4, other)); len(out) != 0 || r.conflict.Load() != nil {
+		t.Errorf("%d frames were sent against our own announcement; conflict %v", len(out), r.conflict.Load())
+	}
+}
+
+// TestDefenceInVLAN: a claim in a VLAN is answered within it.
+func TestDefenceInVLAN(t *testing.T) {
+	r := newRig(t, rigOptions{backends: 1})
+	claim := arpRequest(vip4, vip4, clientMAC)
+	tagged := append(append(append([]byte{}, claim[:12]...), 0x81, 0, 0, 7), claim[12:]...)
+	out := r.run(0, tagged)
+	if len(out) != 1 || !bytes.Equal(out[0][12:18], []byte{0x81, 0, 0, 7, 0x08, 0x06}) {
+		t.Errorf("answered with %x, want an ARP message in VLAN 7", out)
+	}
+}
+
+// TestLimiter: errors are limited to a rate, whatever the clock started from.
+func TestLimiter(t *testing.T) {
+	for _, start := range []time.Duration{0, time.Second, 20000 * 24 * time.Hour} {
+		l := limiter{perSecond: 100, burst: 20}
+		now, allowed := int64(start)+int64(time.Second), 0
+		for range 3000 { // three seconds
+			now += int64(time.Millisecond)
+			if l.allow(now) {
+				allowed++
+			}
+		}
+		if allowed < 300 || allowed > 320 {
+			t.Errorf("from %v: %d allowed in 3 s, want 100 a second and a burst of 20", start, allowed)
+		}
+	}
+}
+
 // TestTwoPorts: frames leave by the backend's interface, in place where memory
 // is shared and by copy where it is not.
 func TestTwoPorts(t *testing.T) {
@@ -352,4 +398,23 @@ func TestNoAllocations(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUnbindFull: a port that is taken away leaves no frame behind, also when
+// its TX ring is full.
+func TestUnbindFull(t *testing.T) {
+	r := newRig(t, rigOptions{backends: 1})
+	for i := range 100 {
+		r.ports[0].deliver(tcpFrame(client4, vip4, uint16(i), 80, "S"))
+	}
+	r.ports[0].txRoom = 10
+	b := r.bindings[0]
+	r.unbind(b)
+	r.counters.local[cCompleted] += uint64(b.Complete())
+	r.publish()
+	totals := r.totals()
+	if totals.Received != 100 || b.received != 100 || totals.Forwarded != 10 || totals.Dropped[ReasonNoPort] != 90 {
+		t.Errorf("received %d, forwarded %d, dropped %v; want 100, 10 and 90 no_port", totals.Received, totals.Forwarded, byReason(&totals))
+	}
+	r.checkAccounts()
 }

@@ -63,14 +63,20 @@ func (m *matcher) Rule(proto uint8, dstPort uint16, hasPorts bool) *Rule {
 }
 
 // RuleTo is a rule of this address that sends a protocol to the service with an ID, nil if there is
-// none. It is for packets whose ports are not known but whose backend is.
-func (m *matcher) RuleTo(proto uint8, service uint16) *Rule {
+// none. It is for packets whose ports are not known but whose backend is. With anyProto the protocol is
+// not known for sure either: a rule that names it is preferred.
+func (m *matcher) RuleTo(proto uint8, service uint16, anyProto bool) *Rule {
+	var other *Rule
 	for _, r := range m.rules {
-		if r.Service.ID == service && (r.Protocol == proto || r.Protocol == 0) {
+		switch {
+		case r.Service.ID != service:
+		case r.Protocol == proto || r.Protocol == 0:
 			return r
+		case anyProto && other == nil:
+			other = r
 		}
 	}
-	return nil
+	return other
 }
 
 // add enters a rule with its ports.

@@ -65,3 +65,17 @@ func putMAC(b *[6]byte, mac uint64) {
 
 // isGroupMAC holds for multicast and broadcast: the lowest bit of the first byte (IEEE 802, section 8.2).
 func isGroupMAC(mac uint64) bool { return mac>>40&1 != 0 }
+
+// Martian reports whether a router must not forward a packet from an address:
+// unspecified, this network, loopback, link-local, multicast or reserved (RFC
+// 1812, section 5.3.7; RFC 4291, sections 2.5 and 2.7).
+func Martian(a [2]uint64) bool {
+	if isMapped(a) {
+		switch first := uint8(a[1] >> 24); {
+		case first == 0, first == 127, first >= 224:
+			return true
+		}
+		return uint16(a[1]>>16) == 169<<8|254
+	}
+	return a[0] == 0 && a[1] <= 1 || a[0]>>54 == 0xfe80>>6 || a[0]>>56 == 0xff
+}

@@ -61,6 +61,9 @@ func newUMEM(area []byte, cfg Config, unmap func() error) (*UMEM, error) {
 // FrameSize is the number of bytes in a chunk.
 func (u *UMEM) FrameSize() int { return 1 << u.shift }
 
+// Frames is the number of chunks.
+func (u *UMEM) Frames() int { return u.cfg.Frames }
+
 // Note says why the UMEM does not lie on huge pages although they were asked
 // for (HugePagesAuto), or is empty.
 func (u *UMEM) Note() string { return u.note }

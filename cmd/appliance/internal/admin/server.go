@@ -59,12 +59,8 @@ func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("create directory of admin socket: %w", err)
 	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("admin socket %s: another appliance answers on it; stop it, or set admin.socket to another path", path)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("remove stale admin socket: %w", err)
+	if err := clearPath(path); err != nil {
+		return nil, err
 	}
 	old := syscall.Umask(0o177)
 	l, err := net.Listen("unix", path)
@@ -73,6 +69,32 @@ func Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on admin socket: %w", err)
 	}
 	return l, nil
+}
+
+// clearPath makes way for a socket: it removes one that nobody listens on, left
+// by a crash, and nothing else.
+func clearPath(path string) error {
+	fi, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at admin socket: %w", err)
+	case fi.Mode().Type() != os.ModeSocket:
+		return fmt.Errorf("admin socket %s: something else is there; remove it, or set admin.socket to another path", path)
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	switch {
+	case err == nil:
+		c.Close()
+		return fmt.Errorf("admin socket %s: another appliance answers on it; stop it, or set admin.socket to another path", path)
+	case !errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("admin socket %s: cannot tell whether it is in use: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("remove stale admin socket: %w", err)
+	}
+	return nil
 }
 
 // Serve answers requests until ctx is done.

@@ -37,14 +37,14 @@ func (a *Appliance) reload() error {
 		}
 		return fmt.Errorf("%w: %s", admin.ErrRefused, strings.Join(lines, "\n"))
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := unchangeable(a.config.Load(), next); err != nil {
-		return fmt.Errorf("%w: %w", admin.ErrRefused, err)
-	}
 	var fresh zoneMapFile
 	entries, err := fresh.load(next)
 	if err != nil {
+		return fmt.Errorf("%w: %w", admin.ErrRefused, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := unchangeable(a.config.Load(), next); err != nil {
 		return fmt.Errorf("%w: %w", admin.ErrRefused, err)
 	}
 	if err := a.applyLocked(next, entries); err != nil {

@@ -42,12 +42,21 @@ func (z *zoneMapFile) load(c *config.Config) ([]config.ZoneMapEntry, error) {
 // line is refused as a whole and the map in force stays.
 func (a *Appliance) checkZoneMap() {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	seen := a.zoneMap.seen
+	a.mu.Unlock()
 	c := a.config.Load()
-	if c.ZoneMapFile == "" || versionOf(c.ZoneMapFile) == a.zoneMap.seen {
+	if c.ZoneMapFile == "" || versionOf(c.ZoneMapFile) == seen {
 		return
 	}
-	entries, err := a.zoneMap.load(c)
+	// Reading a large file takes seconds, in which verdicts must not wait.
+	var fresh zoneMapFile
+	entries, err := fresh.load(c)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.config.Load() != c {
+		return // a reload was faster; it read the file too
+	}
+	a.zoneMap.seen = fresh.seen
 	if err != nil {
 		a.log.Error("zone map file refused; the map in force stays", zap.Error(err))
 		return
