@@ -8,13 +8,11 @@ import (
 )
 
 // newStore maps zeroed memory for n lines, a power of two, outside the Go
-// heap: the garbage collector neither scans it nor counts it. All pages are
-// taken from the system at once: taken when a flow first needs them, they would
-// cost its first packet up to three page faults, each of which takes some 30 µs
-// in a nested virtual machine.
+// heap: the garbage collector neither scans it nor counts it. Pages are taken
+// from the system when they are first written.
 func newStore(n int) (s store, release func() error, err error) {
 	mem, err := syscall.Mmap(-1, 0, n*lineLen, syscall.PROT_READ|syscall.PROT_WRITE,
-		syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_POPULATE)
+		syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
 	if err != nil {
 		return store{}, nil, fmt.Errorf("map %d bytes for the flow table: %w", n*lineLen, err)
 	}
