@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zonehop/selector"
 )
 
 // BenchmarkPath measures the whole user-space path of a packet in memory, as
@@ -54,6 +56,15 @@ func setFlow(f []byte, n uint32) {
 func benchRig(b *testing.B, o rigOptions, frames int) *rig {
 	o.frames = frames
 	r := newRig(b, o)
+	// The frames go round: what is sent must be a frame to the appliance again.
+	d := selector.Delivery{State: selector.Deliverable, Len: 12}
+	copy(d.Header[:], applianceMAC[:])
+	copy(d.Header[6:], clientMAC[:])
+	for i := range o.backends {
+		a4, _ := backendAddr(i)
+		r.builder.SetDelivery(a4, d)
+	}
+	r.builder.Publish(r.clock)
 	p := r.ports[0]
 	p.keep, p.loop = false, true
 	t := template()
@@ -170,7 +181,11 @@ func threadTime() time.Duration {
 // passes runs the worker over n frames.
 func (r *rig) passes(n int) (packets int) {
 	for packets < n {
-		packets += r.Pass()
+		got := r.Pass()
+		if got == 0 {
+			r.Fatalf("frames got lost: %v dropped", r.counters.local[cDropped:cDropped+NumReasons])
+		}
+		packets += got
 	}
 	return packets
 }
