@@ -138,7 +138,7 @@ func (w *Worker) matchSpecial(b *binding, it *item) {
 
 // ruleOf finds the rule or route of a packet.
 func (w *Worker) ruleOf(b *binding, p *packet.Parsed) (*selector.Rule, Reason) {
-	if vip := w.snap.VIP(p.Dst); vip != nil {
+	if vip := w.snap.VIPOf(&p.Dst); vip != nil {
 		if r := vip.Rule(p.Proto, p.DstPort, p.Flags&packet.HasPorts != 0); r != nil {
 			return r, ReasonNone
 		}
@@ -165,16 +165,17 @@ func (w *Worker) identify(b *binding, it *item, r *selector.Rule, p *packet.Pars
 		return
 	}
 	it.rule = r
-	it.tuple = selector.Tuple{
-		Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, DstPort: p.DstPort,
-		Proto: p.Proto, HasPorts: p.Flags&packet.HasPorts != 0,
-	}
-	if it.tuple.HasPorts && r.TracksConnections() {
+	// Word by word: see Snapshot.VIPOf.
+	t, src, dst := &it.tuple, &p.Src, &p.Dst
+	t.Src[0], t.Src[1], t.Dst[0], t.Dst[1] = src[0], src[1], dst[0], dst[1]
+	t.SrcPort, t.DstPort, t.Proto, t.HasPorts = p.SrcPort, p.DstPort, p.Proto, p.Flags&packet.HasPorts != 0
+	if t.HasPorts && r.TracksConnections() {
 		// Nearly every packet: the key is its tuple as it is.
-		it.key.Src, it.key.Dst = p.Src, p.Dst
-		it.key.Meta = conntrack.MakeMeta(p.SrcPort, p.DstPort, p.Proto, conntrack.KeyConnection, r.Service.ID)
+		k := &it.key
+		k.Src[0], k.Src[1], k.Dst[0], k.Dst[1] = src[0], src[1], dst[0], dst[1]
+		k.Meta = conntrack.MakeMeta(p.SrcPort, p.DstPort, p.Proto, conntrack.KeyConnection, r.Service.ID)
 	} else {
-		src, dst, sport, dport, proto, kind := r.TrackingKey(&it.tuple)
+		src, dst, sport, dport, proto, kind := r.TrackingKey(t)
 		it.key = conntrack.Key{
 			Src: src, Dst: dst,
 			Meta: conntrack.MakeMeta(sport, dport, proto, keyKind(kind), r.Service.ID),

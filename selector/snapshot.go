@@ -71,7 +71,12 @@ type Choice struct {
 }
 
 // VIP is everything known about a forwarding rule's address, nil if no rule has it.
-func (s *Snapshot) VIP(dst [2]uint64) *VIP { return s.vips.find(dst) }
+func (s *Snapshot) VIP(dst [2]uint64) *VIP { return s.vips.find(&dst) }
+
+// VIPOf is VIP for an address that was written a moment ago: it reads it word by word. The copy that
+// a call of VIP makes is a load of both words at once, which has to wait until their two stores have
+// left the processor's store buffer (20 ns of a packet's 70).
+func (s *Snapshot) VIPOf(dst *[2]uint64) *VIP { return s.vips.find(dst) }
 
 // Route is the route of a packet that arrived on the port with the given index, nil if there is
 // none: the most specific destination wins, then the most specific source.
@@ -82,10 +87,10 @@ func (s *Snapshot) Route(src, dst [2]uint64, proto uint8, port int) *Rule {
 // Answers reports whether ARP or neighbour discovery for addr is answered on a port now.
 func (s *Snapshot) Answers(addr [2]uint64, port int) bool {
 	var mask uint64
-	if v := s.vips.find(addr); v != nil {
+	if v := s.vips.find(&addr); v != nil {
 		mask = v.AnswerPorts
 	}
-	if v := s.hops.find(addr); v != nil {
+	if v := s.hops.find(&addr); v != nil {
 		mask |= v.AnswerPorts
 	}
 	return mask>>(uint(port)&63)&1 != 0

@@ -121,7 +121,7 @@ func newVIPIndex(vips []*VIP) vipIndex {
 	size := 1 << bits.Len(uint(4*len(vips)))
 	x := vipIndex{make([]vipSlot, size)}
 	for _, v := range vips {
-		i := home(v.Addr)
+		i := home(v.Addr[0], v.Addr[1])
 		for x.slots[i&(size-1)].vip != nil {
 			i++
 		}
@@ -132,11 +132,11 @@ func newVIPIndex(vips []*VIP) vipIndex {
 
 // home is where the search for an address starts, before masking. All of an IPv4 address takes part,
 // and of an IPv6 one all but what the addresses of one site have in common.
-func home(a [2]uint64) int { return int((a[0]*vipMul2 ^ a[1]) * vipMul1 >> 32) }
+func home(hi, lo uint64) int { return int((hi*vipMul2 ^ lo) * vipMul1 >> 32) }
 
-// find is inlined into Snapshot.VIP; the usual miss ends here, at an empty first slot.
-func (x *vipIndex) find(a [2]uint64) *VIP {
-	i := home(a)
+// find is inlined into Snapshot.VIPOf; the usual miss ends here, at an empty first slot.
+func (x *vipIndex) find(a *[2]uint64) *VIP {
+	i := home(a[0], a[1])
 	if x.slots[i&(len(x.slots)-1)].vip == nil {
 		return nil
 	}
@@ -144,10 +144,10 @@ func (x *vipIndex) find(a [2]uint64) *VIP {
 }
 
 // probe searches the slots from i.
-func (x *vipIndex) probe(a [2]uint64, i int) *VIP {
+func (x *vipIndex) probe(a *[2]uint64, i int) *VIP {
 	for slots := x.slots; ; i++ {
 		s := &slots[i&(len(slots)-1)]
-		if s.vip == nil || s.addr == a {
+		if s.vip == nil || s.addr[0] == a[0] && s.addr[1] == a[1] {
 			return s.vip
 		}
 	}

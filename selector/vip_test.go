@@ -89,18 +89,18 @@ func TestVIPIndex(t *testing.T) {
 	}
 	x := newVIPIndex(vips)
 	for a, v := range want {
-		if x.find(a) != v {
+		if x.find(&a) != v {
 			t.Fatalf("find(%x) is not the VIP entered", a)
 		}
 	}
 	for range 10000 {
 		a := [2]uint64{r.Uint64() & 0xff, r.Uint64() & 0x1fff}
-		if x.find(a) != want[a] {
-			t.Fatalf("find(%x) = %v, want %v", a, x.find(a), want[a])
+		if x.find(&a) != want[a] {
+			t.Fatalf("find(%x) = %v, want %v", a, x.find(&a), want[a])
 		}
 	}
 	empty := newVIPIndex(nil)
-	if empty.find([2]uint64{}) != nil || empty.find([2]uint64{1, 2}) != nil {
+	if empty.find(&[2]uint64{}) != nil || empty.find(&[2]uint64{1, 2}) != nil {
 		t.Error("an empty index found something")
 	}
 }
