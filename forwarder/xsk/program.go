@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"syscall"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -109,8 +110,11 @@ func load(probes *Probes) (*Program, error) {
 		opts.MapReplacements = map[string]*ebpf.Map{"probes": probes.table}
 	}
 	if err := spec.LoadAndAssign(&p.objects, &opts); err != nil {
-		if errors.Is(err, unix.EPERM) {
-			return nil, fmt.Errorf("load the classifier: %w; CAP_BPF and CAP_NET_ADMIN are needed", err)
+		// Without CAP_PERFMON the verifier refuses what it else allows, at length.
+		for _, errno := range []syscall.Errno{unix.EPERM, unix.EACCES} {
+			if errors.Is(err, errno) {
+				return nil, fmt.Errorf("load the classifier: %w; CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN are needed", errno)
+			}
 		}
 		return nil, fmt.Errorf("load the classifier: %w", err)
 	}
