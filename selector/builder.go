@@ -108,12 +108,8 @@ func (b *Builder) Current() *Snapshot { return b.current.Load() }
 func (b *Builder) SetHealth(service, backend string, f Family, h Health) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := b.byName[service]
-	if s == nil {
-		return false
-	}
-	e := s.named[backend]
-	if e == nil || !e.present(f) {
+	s, e := b.backend(service, backend, f)
+	if e == nil {
 		return false
 	}
 	if e.health[f] != h {
@@ -121,6 +117,19 @@ func (b *Builder) SetHealth(service, backend string, f Family, h Health) bool {
 		s.dirty, b.changed = true, true
 	}
 	return true
+}
+
+// backend finds a backend of a service that has an address in a family; nil if none is configured.
+func (b *Builder) backend(service, name string, f Family) (*serviceEntry, *backendEntry) {
+	s := b.byName[service]
+	if s == nil {
+		return nil, nil
+	}
+	e := s.named[name]
+	if e == nil || !e.present(f) {
+		return nil, nil
+	}
+	return s, e
 }
 
 // SetDelivery records how to reach an address; it applies to every backend that has it, also to

@@ -42,12 +42,8 @@ type reported struct {
 func (b *Builder) SetWeight(service, backend string, f Family, w ReportedWeight) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := b.byName[service]
-	if s == nil {
-		return false
-	}
-	e := s.named[backend]
-	if e == nil || !e.present(f) {
+	s, e := b.backend(service, backend, f)
+	if e == nil {
 		return false
 	}
 	next := e.reported[f]

@@ -127,26 +127,13 @@ func (b *Backend) packetEcho4(network, address string) (server, error) {
 		return nil, err
 	}
 	conn := ipv4.NewPacketConn(raw)
-	if err := conn.SetControlMessage(ipv4.FlagDst, true); err != nil {
-		raw.Close()
-		return nil, fmt.Errorf("ask for destination addresses: %w", err)
-	}
-	s := &packetEcho{conn: raw}
-	s.done.Go(func() {
-		buf := make([]byte, maxDatagram)
-		for {
-			n, cm, from, err := conn.ReadFrom(buf)
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil || cm == nil {
-				continue // an ICMP error about an earlier answer
-			}
-			// Lost answers are the client's to notice.
-			conn.WriteTo(b.named(buf[:n]), &ipv4.ControlMessage{Src: cm.Dst}, from)
+	return b.echoPackets(raw, conn.SetControlMessage(ipv4.FlagDst, true), func(buf []byte) error {
+		n, cm, from, err := conn.ReadFrom(buf)
+		if err == nil && cm != nil {
+			_, err = conn.WriteTo(b.named(buf[:n]), &ipv4.ControlMessage{Src: cm.Dst}, from)
 		}
+		return err
 	})
-	return s, nil
 }
 
 func (b *Backend) packetEcho6(network, address string) (server, error) {
@@ -155,23 +142,28 @@ func (b *Backend) packetEcho6(network, address string) (server, error) {
 		return nil, err
 	}
 	conn := ipv6.NewPacketConn(raw)
-	if err := conn.SetControlMessage(ipv6.FlagDst, true); err != nil {
-		raw.Close()
-		return nil, fmt.Errorf("ask for destination addresses: %w", err)
+	return b.echoPackets(raw, conn.SetControlMessage(ipv6.FlagDst, true), func(buf []byte) error {
+		n, cm, from, err := conn.ReadFrom(buf)
+		if err == nil && cm != nil {
+			_, err = conn.WriteTo(b.named(buf[:n]), &ipv6.ControlMessage{Src: cm.Dst}, from)
+		}
+		return err
+	})
+}
+
+// echoPackets answers, one call of echo a datagram, until conn is closed. It
+// owns conn; refused is why destination addresses cannot be had, nil if they can.
+func (b *Backend) echoPackets(conn net.PacketConn, refused error, echo func(buf []byte) error) (server, error) {
+	if refused != nil {
+		conn.Close()
+		return nil, fmt.Errorf("ask for destination addresses: %w", refused)
 	}
-	s := &packetEcho{conn: raw}
+	s := &packetEcho{conn: conn}
 	s.done.Go(func() {
 		buf := make([]byte, maxDatagram)
-		for {
-			n, cm, from, err := conn.ReadFrom(buf)
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil || cm == nil {
-				continue // an ICMP error about an earlier answer
-			}
-			// Lost answers are the client's to notice.
-			conn.WriteTo(b.named(buf[:n]), &ipv6.ControlMessage{Src: cm.Dst}, from)
+		// Other errors are ICMP's about an earlier answer, or a lost answer,
+		// which is the client's to notice.
+		for !errors.Is(echo(buf), net.ErrClosed) {
 		}
 	})
 	return s, nil
