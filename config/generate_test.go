@@ -98,7 +98,7 @@ func generated(t *rapid.T) *Config {
 			case "requestPath":
 				h.RequestPath = pick(f, []string{"/", "/healthz?a=b&c", "/'\"%20"})
 			case "grpcServiceName":
-				h.GRPCServiceName = pick(f, odd)
+				h.GRPCServiceName = pick(f, words)
 			}
 		}
 		c.HealthChecks, checks = append(c.HealthChecks, h), append(checks, h.Name)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"gopkg.in/yaml.v3"
 )
 
 // HealthCheck is how a backend is probed.
@@ -99,7 +101,7 @@ func protocolFields() []*field[HealthCheck] {
 		key("requestPath", probePath, func(h *HealthCheck) *string { return &h.RequestPath }, "the path requested"),
 		key("response", ascii(maxProbeText), func(h *HealthCheck) *string { return &h.Response },
 			"what has to come back; anything when empty"),
-		key("grpcServiceName", ascii(maxProbeText), func(h *HealthCheck) *string { return &h.GRPCServiceName },
+		key("grpcServiceName", grpcService, func(h *HealthCheck) *string { return &h.GRPCServiceName },
 			"the service asked for; the whole server when empty"),
 		refuse[HealthCheck]("portName", "named ports belong to instance groups, which do not exist here; use port"),
 	}
@@ -144,8 +146,11 @@ func newHealthCheckTable() *object[HealthCheck] {
 				own = append(own, f)
 			}
 		}
-		o.fields = append(o.fields, group(p.key, p.key, "settings of type "+string(p.kind), own...).
-			printed(func(h *HealthCheck) bool { return h.Type == p.kind }))
+		g := group(p.key, p.key, "settings of type "+string(p.kind), own...).
+			printed(func(h *HealthCheck) bool { return h.Type == p.kind })
+		// Of a check without such an object, what is missing is missing beside the type.
+		g.missing = func(*decoder, *yaml.Node, string, *HealthCheck) {}
+		o.fields = append(o.fields, g)
 	}
 	for _, f := range protocolFields() {
 		o.fields = append(o.fields, f.short())
@@ -239,6 +244,15 @@ var probeHost = leaf("a host name or address", func(text string) (string, error)
 	}
 	return text, nil
 }, word, schema{"type": "string", "maxLength": 255})
+
+// grpcService is the name of a service as gRPC servers register it. Spaces and control characters are in
+// none, and one that came with a line end would never be found.
+var grpcService = leaf("the name of a gRPC service", func(text string) (string, error) {
+	if len(text) > maxProbeText || strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return "", fmt.Errorf("%s is not the name of a service; use at most %d ASCII characters without spaces", show(text), maxProbeText)
+	}
+	return text, nil
+}, word, schema{"type": "string", "maxLength": maxProbeText})
 
 // probePath is the path and query of a request (RFC 3986, sections 3.3 and 3.4).
 var probePath = leaf("a path such as /healthz", func(text string) (string, error) {
