@@ -20,16 +20,35 @@ import (
 // or two different targets under one key is an error that changes nothing.
 // Targets and their checks must not be changed afterwards.
 func (p *Pool) Update(targets []Target) error {
-	specs, err := compile(targets)
+	prepared, err := Prepare(targets)
 	if err != nil {
 		return err
 	}
+	p.Replace(prepared)
+	return nil
+}
+
+// Prepared is a list of targets without an error, for Replace.
+type Prepared struct{ specs []*spec }
+
+// Prepare does the part of Update that can fail, for callers that change
+// something else along with it.
+func Prepare(targets []Target) (*Prepared, error) {
+	specs, err := compile(targets)
+	if err != nil {
+		return nil, err
+	}
+	return &Prepared{specs}, nil
+}
+
+// Replace does the rest of Update.
+func (p *Pool) Replace(targets *Prepared) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.updates++
 	now := time.Now()
 	var fresh []*entry
-	for _, s := range specs {
+	for _, s := range targets.specs {
 		if e := p.place(s, now); e != nil {
 			fresh = append(fresh, e)
 		}
@@ -46,7 +65,6 @@ func (p *Pool) Update(targets []Target) error {
 	p.forgetGrids()
 	p.pace(fresh, now)
 	p.nudge()
-	return nil
 }
 
 // compile checks targets and prepares each once.

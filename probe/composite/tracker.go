@@ -51,6 +51,13 @@ func (t *Tracker) Apply(o Options, known []Verdict, at time.Time) error {
 	if err := Validate(&o); err != nil {
 		return fmt.Errorf("composite health: %w", err)
 	}
+	t.Replace(o, known, at)
+	return nil
+}
+
+// Replace is Apply for options that Validate has nothing to say against, which
+// the caller has made sure of.
+func (t *Tracker) Replace(o Options, known []Verdict, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := t.services
@@ -74,7 +81,6 @@ func (t *Tracker) Apply(o Options, known []Verdict, at time.Time) error {
 	}
 	t.forget()
 	t.settle(reason{text: "configuration changed", at: at})
-	return nil
 }
 
 // newService takes over what is known of the endpoints that stay.
