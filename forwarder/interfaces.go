@@ -9,11 +9,10 @@ import "slices"
 // another mode means a new attachment. Everything else is not touched. CPUs are
 // asked for again.
 func (s *Supervisor) SetInterfaces(list []InterfaceConfig) {
-	s.brief.Lock()
-	s.want.interfaces = slices.Clone(list)
-	s.want.arrangement++
-	s.brief.Unlock()
-	s.poke()
+	s.ask(func(w *wanted) {
+		w.interfaces = slices.Clone(list)
+		w.arrangement++
+	})
 }
 
 // arrange brings the attachments in line with the wanted interfaces.
@@ -72,6 +71,7 @@ func sameAttachment(x, y *InterfaceConfig) bool {
 // remove gives up an interface for good; what it counted stays in the sums.
 func (s *Supervisor) remove(a *attachment) {
 	s.release(a)
+	s.ifaces = slices.DeleteFunc(slices.Clone(s.ifaces), func(o *attachment) bool { return o == a })
 	for _, q := range a.queues {
 		s.retired.Counters.add(q.retired)
 		s.retired.Program.add(q.retiredProgram)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"zonehop/forwarder/xsk"
 )
 
@@ -23,6 +25,11 @@ const (
 	// a stall before it is bound anew: frames waiting to be sent without one
 	// being completed, or frames redirected to it without one received.
 	stallTicks = 3
+	// busyPatience is how long a busy queue is tried again, every busyPause,
+	// before it counts as refused: the kernel gives a queue free from a work
+	// queue, some 20 ms after its socket was closed.
+	busyPatience = 300 * time.Millisecond
+	busyPause    = 10 * time.Millisecond
 )
 
 // InterfaceConfig is what the configuration says of one interface.
@@ -92,24 +99,27 @@ type Supervisor struct {
 	opts    SupervisorOptions
 	changed chan struct{}
 
-	// brief guards what is wanted and the list of workers. It is held for
-	// moments only: publishing a snapshot must not wait for the kernel.
+	// brief guards what is wanted, how far that is in force, and the list of
+	// workers. It is held for moments only: publishing a snapshot must not wait
+	// for the kernel.
 	brief   sync.Mutex
 	want    wanted
+	settled settlement
 	workers []*Worker // appended to by reconcile
 
-	// mu is held while reconciling, which may take a second when the kernel
-	// refuses a queue. Locked before brief.
+	// mu guards what there is. Only the goroutine in Run changes that, and it
+	// lets go of mu while the kernel attaches, binds and closes (see slowly), so
+	// that readers never wait for a driver. Locked before brief.
 	mu      sync.Mutex
 	have    wanted // what is being reconciled
 	ifaces  []*attachment
 	retired QueueStatus // of interfaces that were removed
 	running sync.WaitGroup
-	stopped bool
 }
 
 // wanted is the state to bring about.
 type wanted struct {
+	version     uint64            // counts changes of anything here
 	interfaces  []InterfaceConfig // by index in the snapshot's ports; without a name: none
 	arrangement int               // counts changes of them
 
@@ -120,13 +130,14 @@ type wanted struct {
 
 // attachment is one configured interface.
 type attachment struct {
-	config  InterfaceConfig
-	slot    int // index in the snapshot's ports
-	index   int // interface index the program is attached to; 0: not attached
-	program *xsk.Program
-	queues  map[int]*queue
-	problem error
-	retryAt time.Time
+	config     InterfaceConfig
+	slot       int // index in the snapshot's ports
+	index      int // interface index the program is attached to; 0: not attached
+	program    *xsk.Program
+	classifies bool // the program has been told what to take
+	queues     map[int]*queue
+	problem    error
+	retryAt    time.Time // zero: not refused yet
 }
 
 // ProgramCounters sum what the classifier counted on an interface. Redirected
@@ -140,9 +151,11 @@ type queue struct {
 	binding *binding // nil: not bound
 	socket  *xsk.Socket
 	problem error
-	retryAt time.Time
-	dropped bool          // not to be used any more
-	retired QueueCounters // of sockets that are closed
+	retryAt time.Time // zero: not refused yet
+	// busyUntil is the end of the patience with a busy queue; zero: it is not busy.
+	busyUntil time.Time
+	dropped   bool          // not to be used any more
+	retired   QueueCounters // of sockets that are closed
 	// Of programs that are gone: what they counted for this queue.
 	retiredProgram ProgramCounters
 
@@ -154,7 +167,7 @@ type queue struct {
 
 // NewSupervisor makes a supervisor; Run starts it.
 func NewSupervisor(o SupervisorOptions) *Supervisor {
-	s := &Supervisor{opts: o, changed: make(chan struct{}, 1)}
+	s := &Supervisor{opts: o, changed: make(chan struct{}, 1), settled: settlement{moved: make(chan struct{})}}
 	s.want.interfaces, s.want.links = slices.Clone(o.Interfaces), make([]Link, len(o.Interfaces))
 	s.have = s.want
 	for i, c := range o.Interfaces {
@@ -165,30 +178,26 @@ func NewSupervisor(o SupervisorOptions) *Supervisor {
 
 // SetLinks says which interfaces are present, in the order of the options.
 func (s *Supervisor) SetLinks(links []Link) {
-	s.brief.Lock()
-	s.want.links = slices.Clone(links)
-	s.brief.Unlock()
-	s.poke()
+	s.ask(func(w *wanted) { w.links = slices.Clone(links) })
 }
 
 // SetClassification says what to take from the kernel, on all interfaces.
 func (s *Supervisor) SetClassification(c Classification) {
-	s.brief.Lock()
-	s.want.take = c
-	s.brief.Unlock()
-	s.poke()
+	s.ask(func(w *wanted) { w.take = c })
 }
 
 // SetProbing says whether backends are probed as rules' addresses, through
 // SupervisorOptions.Probes.
 func (s *Supervisor) SetProbing(on bool) {
-	s.brief.Lock()
-	s.want.probing = on
-	s.brief.Unlock()
-	s.poke()
+	s.ask(func(w *wanted) { w.probing = on })
 }
 
-func (s *Supervisor) poke() {
+// ask changes what is wanted.
+func (s *Supervisor) ask(change func(*wanted)) {
+	s.brief.Lock()
+	change(&s.want)
+	s.want.version++
+	s.brief.Unlock()
 	select {
 	case s.changed <- struct{}{}:
 	default:
@@ -200,28 +209,61 @@ func (s *Supervisor) poke() {
 func (s *Supervisor) Run(ctx context.Context) error {
 	tick := time.NewTicker(reconcileInterval)
 	defer tick.Stop()
+	busy := time.NewTimer(reconcileInterval)
+	defer busy.Stop()
 	for {
 		ticked := false
 		select {
 		case <-ctx.Done():
 			return s.stop()
 		case <-s.changed:
+		case <-busy.C:
 		case <-tick.C:
 			ticked = true
 		}
-		s.mu.Lock()
-		s.brief.Lock()
-		rearranged := s.have.arrangement != s.want.arrangement
-		s.have = s.want
-		s.brief.Unlock()
-		if rearranged {
-			s.arrange()
+		if s.follow(ticked) {
+			busy.Reset(busyPause)
 		}
-		for _, a := range s.ifaces {
-			s.reconcile(a, s.link(a.slot), ticked)
-		}
-		s.mu.Unlock()
 	}
+}
+
+// follow brings everything to the state wanted. What the classifiers take
+// comes first: it needs no driver, and operators wait for it. It reports
+// whether a queue is busy and to be tried again soon.
+func (s *Supervisor) follow(ticked bool) (busy bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.brief.Lock()
+	rearranged := s.have.arrangement != s.want.arrangement
+	s.have = s.want
+	s.brief.Unlock()
+	if rearranged {
+		s.arrange()
+	}
+	for _, a := range s.ifaces {
+		if link := s.link(a.slot); a.classifies && a.index == link.Index {
+			s.classify(a, link)
+		}
+	}
+	if !s.pending() {
+		s.settle()
+	}
+	for _, a := range s.ifaces {
+		s.reconcile(a, s.link(a.slot), ticked)
+	}
+	busy = s.pending()
+	if !busy {
+		s.settle()
+	}
+	return busy
+}
+
+// slowly runs what may take the kernel long, without mu. Nobody else changes
+// what mu guards.
+func (s *Supervisor) slowly(fn func()) {
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	fn()
 }
 
 // reconcile brings one interface to the state wanted.
@@ -257,16 +299,31 @@ func (s *Supervisor) reconcile(a *attachment, link Link, ticked bool) {
 			s.watch(a, q, link)
 		}
 		if q.binding == nil && !now.Before(q.retryAt) {
-			if err := s.open(a, q); err != nil {
+			if err := s.open(a, q); err != nil && !q.wait(err) {
 				s.refuse(a, n, &q.problem, &q.retryAt, err)
 			}
 		}
 	}
-	if err := s.classify(a, link); err != nil {
-		s.refuse(a, -1, &a.problem, &a.retryAt, err)
-	} else {
-		a.problem = nil
+	if !a.classifies {
+		s.classify(a, link)
 	}
+}
+
+// wait reports whether a queue that could not be opened is to be tried again
+// at once, before that is a refusal.
+func (q *queue) wait(err error) bool {
+	now := time.Now()
+	switch {
+	case !errors.Is(err, unix.EBUSY):
+		q.busyUntil = time.Time{}
+	case q.busyUntil.IsZero():
+		q.busyUntil = now.Add(busyPatience)
+	}
+	if !now.Before(q.busyUntil) {
+		return false
+	}
+	q.retryAt = now.Add(busyPause)
+	return true
 }
 
 // numbers lists the queue numbers to bind.
@@ -303,7 +360,9 @@ func (s *Supervisor) attach(a *attachment, link Link) error {
 	if a.config.Generic {
 		mode = xsk.Generic
 	}
-	p, err := s.opts.Probes.Attach(link.Index, mode)
+	var p *xsk.Program
+	var err error
+	s.slowly(func() { p, err = s.opts.Probes.Attach(link.Index, mode) })
 	if err != nil {
 		return err
 	}
@@ -319,12 +378,12 @@ func (s *Supervisor) attach(a *attachment, link Link) error {
 }
 
 // classify tells the program what to take.
-func (s *Supervisor) classify(a *attachment, link Link) error {
+func (s *Supervisor) classify(a *attachment, link Link) {
 	var answers []netip.Addr
 	if a.slot < len(s.have.take.Answers) {
 		answers = s.have.take.Answers[a.slot]
 	}
-	return errors.Join(
+	err := errors.Join(
 		a.program.SetMAC(link.MAC),
 		a.program.SetOwn(s.have.take.Own),
 		a.program.SetRoutes(s.have.take.Routes),
@@ -332,6 +391,12 @@ func (s *Supervisor) classify(a *attachment, link Link) error {
 		a.program.SetRuleAddresses(s.have.take.Rules),
 		a.program.SetProbing(s.have.probing),
 	)
+	a.classifies = true
+	if err != nil {
+		s.refuse(a, -1, &a.problem, &a.retryAt, fmt.Errorf("tell the classifier on %s what to take: %w", a.config.Name, err))
+		return
+	}
+	a.problem = nil
 }
 
 // worker returns the worker of a queue number, starting it if need be.
@@ -369,7 +434,11 @@ func (s *Supervisor) open(a *attachment, q *queue) error {
 		return err
 	}
 	q.worker = w
-	umem, socket, err := w.socket(a.index, q.number, a.config.Rings)
+	var umem *xsk.UMEM
+	var socket *xsk.Socket
+	rings := a.config.Rings
+	rings.NoWait = true // the queue has its own patience
+	s.slowly(func() { umem, socket, err = w.socket(a.index, q.number, rings) })
 	if err != nil {
 		return err
 	}
@@ -385,7 +454,7 @@ func (s *Supervisor) open(a *attachment, q *queue) error {
 	if q.problem != nil {
 		kind = EventRecovered
 	}
-	q.problem = nil
+	q.problem, q.busyUntil = nil, time.Time{}
 	s.event(a, kind, q.number, socket.Mode().String()+modeReason(socket), nil)
 	s.reroute()
 	return nil
@@ -420,25 +489,31 @@ func (s *Supervisor) shut(a *attachment, q *queue) {
 		// Fails if the interface is gone, and the map with it.
 		_ = a.program.ClearSocket(q.number)
 	}
-	q.worker.Do(func() { q.worker.unbind(q.binding) })
+	b, socket := q.binding, q.socket
+	q.worker.Do(func() { q.worker.unbind(b) })
 	q.retired.add(q.counters())
-	// What closing can fail with is of a socket that is gone either way.
-	_ = q.worker.close(q.binding, q.socket)
 	q.binding, q.socket = nil, nil
+	q.busyUntil = time.Time{} // this one will be, for a moment
 	s.reroute()
+	// What closing can fail with is of a socket that is gone either way.
+	s.slowly(func() { _ = q.worker.close(b, socket) })
 }
 
-// release gives up an interface: its sockets, then its program.
+// release gives up an interface: its program, so that frames are the kernel's
+// again, then its sockets.
 func (s *Supervisor) release(a *attachment) {
+	if a.program != nil {
+		s.slowly(func() { _ = a.program.Detach() }) // fails if the link went with the interface
+	}
 	for _, q := range a.queues {
 		s.shut(a, q)
 		q.retiredProgram.add(a.counters(q.number))
 		q.problem, q.retryAt = nil, time.Time{}
 	}
 	if a.program != nil {
-		_ = a.program.Close() // the link went with the interface
+		_ = a.program.Close() // detached, or gone with the interface
 	}
-	a.program, a.index, a.problem = nil, 0, nil
+	a.program, a.index, a.classifies, a.problem = nil, 0, false, nil
 	a.retryAt = time.Time{}
 }
 
@@ -486,7 +561,7 @@ func (s *Supervisor) stop() error {
 	var errs []error
 	for _, a := range s.ifaces {
 		if a.program != nil {
-			errs = append(errs, a.program.Detach())
+			s.slowly(func() { errs = append(errs, a.program.Detach()) })
 		}
 		// No worker gives a frame to another one that may have ended already.
 		s.opts.Shared.Route.owners[a.slot].Store(nil)
@@ -495,7 +570,7 @@ func (s *Supervisor) stop() error {
 		w.Stop()
 	}
 	s.running.Wait()
-	s.stopped = true
+	s.end()
 	for _, a := range s.ifaces {
 		if a.program != nil { // nothing is redirected any more: the last count
 			for _, q := range a.queues {

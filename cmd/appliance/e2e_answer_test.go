@@ -222,24 +222,26 @@ func TestAnswersForAddresses(t *testing.T) {
 		}
 		d.net.see(wire, "the announcement", going(lab.In, func(f lab.Frame) bool { return isGratuitousARP(f, standby4, mac) }))
 		d.net.see(wire, "the announcement", going(lab.In, func(f lab.Frame) bool { return isAdvertisement(f, standby6) }))
-		d.wait("standby addresses to be answered for", 5*time.Second, func() error {
-			if heard := ask(); !slices.Equal(heard, []netip.Addr{standby4, standby6}) {
-				return fmt.Errorf("answered: %v", heard)
+		// A switch is in force when its command returns: no waiting here.
+		for i, c := range slices.Repeat([]struct {
+			on   bool
+			want []netip.Addr
+		}{{true, []netip.Addr{standby4, standby6}}, {false, nil}}, 5) {
+			d.net.must(d.SetAnnounce("", c.on))
+			if heard := ask(); !slices.Equal(heard, c.want) {
+				d.net.Fatalf("right after switch %d, to %v, %v are answered for", i, c.on, heard)
 			}
-			return nil
-		})
+		}
+		d.net.must(d.SetAnnounce("", true))
 		if _, problems, status := d.command("announce", "on", "never"); status != 1 || !strings.Contains(problems, "STANDBY") {
 			d.net.Errorf("announce on never: status %d, %q, want a refusal", status, problems)
 		}
 		if _, problems, status := d.command("announce", "off", "standby"); status != 0 {
 			d.net.Fatalf("announce off: status %d, %q", status, problems)
 		}
-		d.wait("standby to be silent again", 5*time.Second, func() error {
-			if heard := ask(); !slices.Equal(heard, []netip.Addr{standby6}) {
-				return fmt.Errorf("answered: %v", heard)
-			}
-			return nil
-		})
+		if heard := ask(); !slices.Equal(heard, []netip.Addr{standby6}) {
+			d.net.Errorf("with standby off, %v are answered for", heard)
+		}
 	})
 	d.sub("never forwards what routing brings", func(d *device) {
 		d.net.must(client.Exec(func() error {

@@ -89,6 +89,25 @@ func TestQueueIsTaken(t *testing.T) {
 			d.net.Errorf("the interface as a whole has the problem %q", s.Interfaces[0].Problem)
 		}
 	})
+	d.sub("nobody waits for the kernel's answer", func(d *device) {
+		// The queue is tried again every two seconds, for up to 0.3 seconds.
+		slow := 0
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			began := time.Now()
+			d.status()
+			if time.Since(began) > 150*time.Millisecond {
+				slow++
+			}
+		}
+		if slow > 1 {
+			d.net.Errorf("%d answers of status took longer than 150 ms", slow)
+		}
+		began := time.Now()
+		d.net.must(d.Reload())
+		if took := time.Since(began); took > time.Second {
+			d.net.Errorf("a reload took %v", took)
+		}
+	})
 	d.balanced()
 	free()
 	d.ready()

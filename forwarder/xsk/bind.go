@@ -50,7 +50,7 @@ func (s *Socket) Bind() error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+		if !errors.Is(err, unix.EBUSY) || s.cfg.NoWait || time.Now().After(deadline) {
 			return explain(s.ifindex, s.queue, err)
 		}
 	}

@@ -68,6 +68,9 @@ type Config struct {
 	Batch     int // frames the kernel may send in one kick in copy mode, 32 to TX
 	Mode      Mode
 	HugePages HugePages
+	// NoWait refuses a busy queue at once, instead of trying for 0.3 seconds:
+	// for callers that try again themselves.
+	NoWait bool
 }
 
 // DefaultConfig returns the sizes for one socket: 16 MiB of frames.

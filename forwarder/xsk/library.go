@@ -57,7 +57,7 @@ func OpenPrimary(ifindex, queue int, cfg Config) (*UMEM, *Socket, error) {
 			u.note = note
 			return u, s, nil
 		}
-		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+		if !errors.Is(err, unix.EBUSY) || cfg.NoWait || time.Now().After(deadline) {
 			return nil, nil, explain(ifindex, queue, err)
 		}
 	}

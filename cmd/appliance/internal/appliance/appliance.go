@@ -47,7 +47,7 @@ type Appliance struct {
 	builder    *selector.Builder
 	supervisor *forwarder.Supervisor
 	watcher    *neigh.Watcher
-	groups     *neigh.Groups
+	groups     *groupKeeper
 	pool       *probe.Pool
 	probes     *xsk.Probes // nil where the kernel cannot rewrite probes
 	tracker    *composite.Tracker
@@ -60,12 +60,17 @@ type Appliance struct {
 	members atomic.Pointer[map[probe.Key][]probed]
 	view    atomic.Pointer[neigh.View]
 
-	mu        sync.Mutex // serialises publish, reload and operator changes
+	// mu serialises publish, reload and operator changes. It is never held
+	// over a system call that may take long.
+	mu        sync.Mutex
 	slots     slots
+	viewed    chan struct{} // closed, and replaced, with each view
 	taken     forwarder.Classification
 	zoneMap   zoneMapFile
 	conflicts map[string]time.Time // last logged, by address
 	drained   map[string]bool      // backends, in the snapshot in force
+
+	guarding sync.Mutex // serialises changes of the kernel's blackholes
 }
 
 // New builds an appliance from a validated configuration. It opens netlink
@@ -74,6 +79,7 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 	a := &Appliance{
 		path: path, version: version, log: log, started: time.Now(), clock: bootClock(),
 		events: metrics.NewEvents(), weights: newWeightReports(), conflicts: make(map[string]time.Time),
+		viewed: make(chan struct{}),
 	}
 	a.config.Store(c)
 	a.view.Store(&neigh.View{})
@@ -95,16 +101,18 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 		return nil, errors.Join(fmt.Errorf("follow links and neighbours: %w", err), a.table.Close())
 	}
 	a.watcher.SetTargets(deliveryTargets(a.builder.Current()))
-	if a.groups, err = neigh.NewGroups(0); err != nil {
+	groups, err := neigh.NewGroups(0)
+	if err != nil {
 		a.watcher.Close()
 		return nil, errors.Join(fmt.Errorf("join multicast groups: %w", err), a.table.Close())
 	}
+	a.groups = newGroupKeeper(groups, log)
 	if a.probes, err = xsk.NewProbes(); err == nil || errors.Is(err, xsk.ErrNoTCX) {
 		err = a.checkProbes(c)
 	}
 	if err != nil {
 		a.watcher.Close()
-		a.groups.Close()
+		groups.Close()
 		return nil, errors.Join(err, a.table.Close())
 	}
 	if a.pool, err = probe.New(probe.Options{
@@ -115,7 +123,7 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 		},
 	}); err != nil {
 		a.watcher.Close()
-		a.groups.Close()
+		groups.Close()
 		return nil, errors.Join(fmt.Errorf("start probes: %w", err), a.table.Close())
 	}
 	targets, members := probeTargets(c)
@@ -167,12 +175,12 @@ func (a *Appliance) workers() int {
 // send what they hold, then sockets, probes and the control interface end.
 func (a *Appliance) Run(ctx context.Context) error {
 	c := a.config.Load()
-	if err := guardRoutes(c); err != nil {
-		return err
-	}
 	adminSocket, err := admin.Listen(c.Admin.Socket)
 	if err != nil {
 		return err
+	}
+	if err := guardRoutes(c); err != nil {
+		return errors.Join(err, adminSocket.Close())
 	}
 	var metricsSocket net.Listener
 	if c.Admin.MetricsListen != "" {
@@ -208,6 +216,7 @@ func (a *Appliance) Run(ctx context.Context) error {
 	run(&group, "follow links and neighbours", func() error { return a.watcher.Run(rest, a.onView) })
 	run(&group, "probe", func() error { return a.pool.Run(rest) })
 	run(&group, "age flows", func() error { a.sweep(rest); return nil })
+	run(&group, "join multicast groups", func() error { a.groups.run(rest); return nil })
 	run(&group, "announce", func() error { a.announcer.run(rest); return nil })
 	run(&group, "follow weights", func() error { a.followWeights(rest); return nil })
 	run(&group, "keep time", func() error { a.keepTime(rest); return nil })
@@ -232,7 +241,6 @@ func (a *Appliance) Run(ctx context.Context) error {
 	stopRest()
 	group.Wait()
 	a.keepState()
-	a.groups.Close()
 	failure = errors.Join(failure, a.probes.Close(), a.table.Close())
 	close(errs)
 	for err := range errs {
@@ -296,9 +304,7 @@ func (a *Appliance) keepTime(ctx context.Context) {
 			}
 			a.keepState() // verdicts
 			if seconds++; seconds%guardSeconds == 0 {
-				a.mu.Lock()
-				a.keepGuard(a.config.Load())
-				a.mu.Unlock()
+				a.keepGuard()
 			}
 			a.checkZoneMap()
 			a.logConflicts()

@@ -213,7 +213,7 @@ func (a *Appliance) SetDrain(backend string, on bool) error {
 		return fmt.Errorf("backend %q: %w; see appliance backends", backend, admin.ErrNotFound)
 	}
 	a.publish("drain")
-	return nil
+	return a.settle()
 }
 
 func (a *Appliance) hasService(name string) bool {
@@ -234,7 +234,7 @@ func (a *Appliance) SetAnnounce(rule string, on bool) error {
 		return fmt.Errorf("rule or route %q with announce: STANDBY: %w; see appliance status", rule, admin.ErrNotFound)
 	}
 	a.publish("announce")
-	return nil
+	return a.settle()
 }
 
 // Explain implements admin.Appliance.

@@ -42,7 +42,7 @@ func (a *Appliance) publishLocked(why string) {
 	a.taken = take
 	a.supervisor.SetClassification(take)
 	if why == linksChanged || moved {
-		a.joinGroups(snap, take)
+		a.groups.set(groupsOf(snap, take))
 	}
 	a.announcer.announce(snap, fresh)
 }
@@ -80,18 +80,15 @@ func newlyAnswered(before, now [][]netip.Addr) [][]netip.Addr {
 	return fresh
 }
 
-// joinGroups joins the solicited-node groups of the IPv6 addresses answered
-// for. Without it nobody's solicitation arrives from behind a snooping switch.
-func (a *Appliance) joinGroups(snap *selector.Snapshot, take forwarder.Classification) {
-	want := make(map[int][]netip.Addr)
+// groupsOf lists the addresses answered for by interface index.
+func groupsOf(snap *selector.Snapshot, take forwarder.Classification) map[int][]netip.Addr {
+	out := make(map[int][]netip.Addr)
 	for i, p := range snap.Ports {
 		if p.Index != 0 {
-			want[p.Index] = take.Answers[i]
+			out[p.Index] = take.Answers[i]
 		}
 	}
-	if err := a.groups.Update(want); err != nil {
-		a.log.Warn("cannot join a solicited-node group: IPv6 clients may not find an address", zap.Error(err))
-	}
+	return out
 }
 
 // onView takes what the kernel knows of links and neighbours into the snapshot.
@@ -124,6 +121,8 @@ func (a *Appliance) onView(v neigh.View) {
 		}
 	}
 	a.publishLocked(linksChanged)
+	close(a.viewed)
+	a.viewed = make(chan struct{})
 }
 
 // deliveryOf is how a frame reaches a target: layer 2, the target's MAC and

@@ -34,9 +34,12 @@ func guardRoutes(c *config.Config) error {
 	return nil
 }
 
-// keepGuard is guardRoutes for those who go on without it.
-func (a *Appliance) keepGuard(c *config.Config) {
-	if err := guardRoutes(c); err != nil {
+// keepGuard is guardRoutes, for the configuration in force, for those who go on
+// without it.
+func (a *Appliance) keepGuard() {
+	a.guarding.Lock()
+	defer a.guarding.Unlock()
+	if err := guardRoutes(a.config.Load()); err != nil {
 		a.log.Error("packets of routes may be forwarded past their backends after a crash", zap.Error(err))
 	}
 }

@@ -11,21 +11,30 @@ import (
 
 	"zonehop/cmd/appliance/internal/admin"
 	"zonehop/config"
+	"zonehop/probe"
 	"zonehop/probe/composite"
+	"zonehop/selector"
 )
 
 // Reload reads the configuration file again and puts it in force as a
 // difference: what did not change is not touched. A configuration that is
-// wrong, or that changes what needs a restart, is refused as a whole.
+// wrong, or that changes what needs a restart, is refused as a whole, with an
+// error that wraps admin.ErrRefused. Another error says that the new one is in
+// force, but not everywhere yet.
 func (a *Appliance) Reload() error {
-	err := a.reload()
-	result := "applied"
-	if err != nil {
-		result = "refused"
+	if err := a.reload(); err != nil {
+		a.events.Reloads.WithLabelValues("refused").Inc()
 		a.log.Error("reload refused; the configuration in force stays", zap.Error(err))
+		return err
 	}
-	a.events.Reloads.WithLabelValues(result).Inc()
-	return err
+	a.events.Reloads.WithLabelValues("applied").Inc()
+	a.keepGuard()
+	if err := a.settle(); err != nil {
+		a.log.Error("configuration reloaded, but not in force everywhere", zap.String("file", a.path), zap.Error(err))
+		return err
+	}
+	a.log.Info("configuration reloaded", zap.String("file", a.path))
+	return nil
 }
 
 func (a *Appliance) reload() error {
@@ -54,60 +63,83 @@ func (a *Appliance) reload() error {
 	for _, p := range problems {
 		a.log.Warn(p.String())
 	}
-	a.log.Info("configuration reloaded", zap.String("file", a.path))
 	return nil
 }
 
-// applyLocked puts a valid configuration in force.
-func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry) error {
+// change is a configuration that was found to be possible, in each part's terms.
+type change struct {
+	config     *config.Config
+	slots      slots
+	selector   selector.Options
+	aggregated composite.Options
+	targets    *probe.Prepared
+	members    map[probe.Key][]probed
+}
+
+// prepareLocked does everything about a valid configuration that can fail, and
+// changes nothing.
+func (a *Appliance) prepareLocked(c *config.Config, zoneMap []config.ZoneMapEntry) (*change, error) {
 	if err := a.checkProbes(c); err != nil {
+		return nil, err
+	}
+	n := &change{config: c, slots: a.slots.next(c.Interfaces)}
+	var err error
+	if n.selector, err = SelectorOptions(c, zoneMap); err != nil {
+		return nil, err
+	}
+	n.selector.Ports = n.slots
+	if n.aggregated, err = CompositeOptions(c); err != nil {
+		return nil, err
+	}
+	if err := composite.Validate(&n.aggregated); err != nil {
+		return nil, err
+	}
+	var targets []probe.Target
+	targets, n.members = probeTargets(c)
+	if n.targets, err = probe.Prepare(targets); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// commitLocked puts a change in force: as a whole, or on an error not at all.
+func (a *Appliance) commitLocked(n *change) error {
+	if err := a.builder.Apply(n.selector, a.clock()); err != nil {
 		return err
 	}
-	options, err := SelectorOptions(c, zoneMap)
-	if err != nil {
-		return err
-	}
-	aggregated, err := CompositeOptions(c)
-	if err != nil {
-		return err
-	}
-	if err := composite.Validate(&aggregated); err != nil {
-		return err
-	}
-	next := a.slots.next(c.Interfaces)
-	options.Ports = next
-	targets, members := probeTargets(c)
-	if err := a.builder.Apply(options, a.clock()); err != nil {
-		return err
-	}
-	a.state.setKey(options.HashKey)
+	// Nothing fails from here on.
+	a.state.setKey(n.selector.HashKey)
 	a.keepState() // before flows get references that are new
-	a.config.Store(c)
-	a.members.Store(&members)
-	a.weights.configure(c, members)
-	a.supervisor.SetProbing(asRules(c))
-	if err := a.pool.Update(targets); err != nil {
-		return err
-	}
+	a.config.Store(n.config)
+	a.members.Store(&n.members)
+	a.weights.configure(n.config, n.members)
+	a.supervisor.SetProbing(asRules(n.config))
+	a.pool.Replace(n.targets)
 	// A backend that another service had before has its verdict already.
 	states := a.pool.States()
 	for _, st := range states {
-		for _, m := range members[st.Target.Key] {
+		for _, m := range n.members[st.Target.Key] {
 			a.builder.SetHealth(m.service, m.backend, m.family, a.healthOf(&m, st.State))
 		}
 	}
 	a.applyWeightsLocked()
-	if err := a.tracker.Apply(aggregated, a.verdictsOf(states, members), time.Now()); err != nil {
-		return err
-	}
-	a.slots = next
-	a.keepGuard(c)
-	a.supervisor.SetInterfaces(next.configs(c))
+	a.tracker.Replace(n.aggregated, a.verdictsOf(states, n.members), time.Now())
+	a.slots = n.slots
+	a.supervisor.SetInterfaces(n.slots.configs(n.config))
 	a.publishLocked("configuration changed")
-	a.watcher.SetInterfaces(next)
+	a.watcher.SetInterfaces(n.slots)
 	a.watcher.SetTargets(deliveryTargets(a.builder.Current()))
 	a.setIdleTimeouts()
 	return nil
+}
+
+// applyLocked prepares and commits.
+func (a *Appliance) applyLocked(c *config.Config, zoneMap []config.ZoneMapEntry) error {
+	n, err := a.prepareLocked(c, zoneMap)
+	if err != nil {
+		return err
+	}
+	return a.commitLocked(n)
 }
 
 // unchangeable reports settings that only a restart can change.
