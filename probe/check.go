@@ -168,6 +168,10 @@ type Target struct {
 	Key   Key
 	Addr  netip.AddrPort // where the connection goes
 	Check *Check         // shared, never changed
+
+	// After is the target whose state this one has until its own first verdict, if it is new and that one
+	// is known: the same backend, probed by another check or as another rule's address. Else it is zero.
+	After Key
 }
 
 // destination is what the backend sees as the destination of the connection.

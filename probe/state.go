@@ -1,6 +1,9 @@
 package probe
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // State is the health of a target.
 type State int8
@@ -77,6 +80,8 @@ func (h *history) add(t Transition) {
 	h.ring[h.next] = t
 	h.next = (h.next + 1) % historyLen
 }
+
+func (h *history) clone() history { return history{slices.Clone(h.ring), h.next} }
 
 // list returns a copy, oldest first.
 func (h *history) list() []Transition {

@@ -13,7 +13,8 @@ import (
 //   - what is unchanged keeps its state, its run and its place in the schedule;
 //   - a target whose check or address changed keeps its state until the new
 //     check has its own verdict, with the run starting anew;
-//   - a new target is Unknown;
+//   - a new target is Unknown, unless it comes after another: then it has that one's state until its
+//     own first verdict, and its history if that one leaves;
 //   - what is not listed is forgotten.
 //
 // Listing the same target several times is the same as once. An invalid check
@@ -47,9 +48,13 @@ func (p *Pool) Replace(targets *Prepared) {
 	defer p.mu.Unlock()
 	p.updates++
 	now := time.Now()
+	listed := make(map[Key]bool, len(targets.specs))
+	for _, s := range targets.specs {
+		listed[s.target.Key] = true
+	}
 	var fresh []*entry
 	for _, s := range targets.specs {
-		if e := p.place(s, now); e != nil {
+		if e := p.place(s, now, listed); e != nil {
 			fresh = append(fresh, e)
 		}
 	}
@@ -103,17 +108,19 @@ func sameTarget(a, b *Target) bool {
 	return a.Addr == b.Addr && (a.Check == b.Check || a.Check != nil && b.Check != nil && *a.Check == *b.Check)
 }
 
-// place brings one listed target into the entries and returns it if it is new
+// place brings one of the listed targets into the entries and returns it if it is new
 // or changed.
-func (p *Pool) place(s *spec, now time.Time) *entry {
+func (p *Pool) place(s *spec, now time.Time, listed map[Key]bool) *entry {
 	e := p.entries[s.target.Key]
 	switch {
 	case e == nil:
 		e = newEntry(now)
 		p.entries[s.target.Key] = e
+		p.succeed(e, s.target.After, listed)
 	case e.removed: // came back while its last probe is still running
 		*e = *newEntry(now)
 		e.inFlight = true
+		p.succeed(e, s.target.After, listed)
 	case sameTarget(&e.spec.target, &s.target):
 		e.mark = p.updates
 		return nil
@@ -125,6 +132,22 @@ func (p *Pool) place(s *spec, now time.Time) *entry {
 	e.verdict.successes, e.verdict.failures = 0, 0
 	e.waiting = true
 	return e
+}
+
+// succeed gives a new entry the state of the target that it comes after, and its history if that one is
+// not listed any more.
+func (p *Pool) succeed(e *entry, after Key, listed map[Key]bool) {
+	before := p.entries[after]
+	if before == nil || before == e || before.removed {
+		return
+	}
+	e.verdict.state, e.since = before.verdict.state, before.since
+	if e.verdict.state == Healthy {
+		p.healthy++
+	}
+	if !listed[after] {
+		e.history = before.history.clone()
+	}
 }
 
 func (p *Pool) gridFor(interval time.Duration, now time.Time) *grid {

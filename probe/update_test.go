@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,7 +19,7 @@ func TestUpdateRefusesAsAWhole(t *testing.T) {
 		add  Target
 		want string
 	}{
-		{"two checks under one key", Target{good[0].Key, good[0].Addr, &other}, "two different checks"},
+		{"two checks under one key", Target{Key: good[0].Key, Addr: good[0].Addr, Check: &other}, "two different checks"},
 		{"invalid check", NewTarget(good[0].Addr.Addr(), &bad), `health check "bad": interval`},
 		{"no check", Target{Key: Key{Check: "x"}, Addr: good[0].Addr}, "needs a check"},
 		{"no address", Target{Key: Key{Check: "x"}, Check: good[0].Check}, "needs a check, an address"},
@@ -145,6 +146,52 @@ func TestTargetComesBack(t *testing.T) {
 		s.sleep(5 * time.Second)
 		if st, _ := s.State(target.Key); st.State != Healthy {
 			t.Errorf("state = %v", st.State)
+		}
+	})
+}
+
+// A target that comes after another has its state until it has a verdict of its own, and its history if
+// that one leaves.
+func TestComesAfterAnother(t *testing.T) {
+	var failing atomic.Bool
+	probe := func(k Key, _ time.Time) (time.Duration, Result) {
+		if failing.Load() && k.Check == "new" {
+			return time.Millisecond, Result{Text: "no"}
+		}
+		return time.Millisecond, Result{OK: true, Text: "yes"}
+	}
+	simulate(t, Options{}, probe, func(t *testing.T, s *simulation) {
+		check := simCheck(time.Second)
+		old := simTargets(2, check)
+		update(t, s.Pool, old...)
+		s.sleep(10 * time.Second)
+		failing.Store(true)
+		other := *check
+		other.Name = "new"
+		replaced, beside := NewTarget(old[0].Key.Backend, &other), NewTarget(old[1].Key.Backend, &other)
+		replaced.After, beside.After = old[0].Key, old[1].Key
+		stranger := NewTarget(netip.MustParseAddr("192.0.2.1"), &other)
+		stranger.After = Key{Check: "nobody"}
+		update(t, s.Pool, replaced, beside, old[1], stranger)
+		for _, want := range []struct {
+			target  Target
+			state   State
+			history int
+		}{{replaced, Healthy, 1}, {beside, Healthy, 0}, {old[1], Healthy, 1}, {stranger, Unknown, 0}} {
+			st, ok := s.State(want.target.Key)
+			if !ok || st.State != want.state || len(s.History(want.target.Key)) != want.history {
+				t.Errorf("%v is %v with a history of %d, want %v and %d", want.target.Key, st.State, len(s.History(want.target.Key)), want.state, want.history)
+			}
+		}
+		if n := s.Stats().Healthy; n != 3 {
+			t.Errorf("%d healthy, want 3", n)
+		}
+		s.sleep(10 * time.Second)
+		if st, _ := s.State(replaced.Key); st.State != Unhealthy || s.Stats().Healthy != 1 {
+			t.Errorf("after the new check's own verdict: %+v, %d healthy", st, s.Stats().Healthy)
+		}
+		if h := s.History(replaced.Key); len(h) != 2 || h[1].From != Healthy || h[1].To != Unhealthy {
+			t.Errorf("history %+v", h)
 		}
 	})
 }

@@ -73,6 +73,37 @@ func probeTargets(c *config.Config) (targets []probe.Target, members map[probe.K
 	return targets, members
 }
 
+// follow says of each new target which one of before it comes after: the same backend of the same
+// service at the same address, probed by another check or as another rule's address. So a reload that
+// changes how backends are probed does not make them UNKNOWN, which would drop their traffic or send it
+// elsewhere until the new probes have a verdict. Of several it is the one in the worst state.
+func follow(targets []probe.Target, members, before map[probe.Key][]probed, state func(probe.Key) probe.State) {
+	type member struct {
+		service, backend string
+		address          netip.Addr
+	}
+	was := make(map[member][]probe.Key)
+	for key, list := range before {
+		for _, m := range list {
+			of := member{m.service, m.backend, key.Backend}
+			was[of] = append(was[of], key)
+		}
+	}
+	for i := range targets {
+		t := &targets[i]
+		if before[t.Key] != nil {
+			continue
+		}
+		for _, m := range members[t.Key] {
+			for _, key := range was[member{m.service, m.backend, t.Key.Backend}] {
+				if t.After == (probe.Key{}) || state(key) == worst([]probe.Key{key, t.After}, state) {
+					t.After = key
+				}
+			}
+		}
+	}
+}
+
 // targetsOf are the targets of a backend's address: itself, or it as each rule's.
 func targetsOf(backend netip.Addr, rules []netip.Addr, c *probe.Check) []probe.Target {
 	if len(rules) == 0 {
@@ -103,15 +134,18 @@ func ruleAddresses(c *config.Config, service string) (out [2][]netip.Addr) {
 // as one of them.
 func (a *Appliance) healthOf(m *probed, now probe.State) selector.Health {
 	if len(m.keys) > 1 {
-		now = worst(m.keys, func(k probe.Key) probe.State {
-			st, ok := a.pool.State(k)
-			if !ok { // left in a reload that is under way
-				return probe.Unknown
-			}
-			return st.State
-		})
+		now = worst(m.keys, a.stateOf)
 	}
 	return selector.Health(now)
+}
+
+// stateOf is the state of a target; UNKNOWN if it left in a reload that is under way.
+func (a *Appliance) stateOf(k probe.Key) probe.State {
+	st, ok := a.pool.State(k)
+	if !ok {
+		return probe.Unknown
+	}
+	return st.State
 }
 
 // worst is UNHEALTHY if one is, else UNKNOWN if one is, else HEALTHY.

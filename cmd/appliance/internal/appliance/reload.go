@@ -96,6 +96,7 @@ func (a *Appliance) prepareLocked(c *config.Config, zoneMap []config.ZoneMapEntr
 	}
 	var targets []probe.Target
 	targets, n.members = probeTargets(c)
+	follow(targets, n.members, *a.members.Load(), a.stateOf)
 	if n.targets, err = probe.Prepare(targets); err != nil {
 		return nil, err
 	}
