@@ -24,7 +24,11 @@
 //     returns only once snooping is in force.
 //   - The bridge port of the appliance spreads flows over all queues (XPS);
 //     without it veth reuses the queue number of the sending port, and
-//     everything lands on queue 0.
+//     everything lands on queue 0. The queue follows from addresses and ports,
+//     as a network card chooses it: whoever uses a port again gets the same.
+//   - Frames stay in order on a link: one CPU receives at each end of it (RPS).
+//     veth by itself hands a frame over on the CPU that sent it, and two of
+//     them overtake each other.
 //   - Transmit checksum offload is off everywhere. veth hands a packet with an
 //     unfinished checksum to its peer as it is; a forwarder that works on
 //     bytes would pass it on, and TCP would die of it.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -91,28 +93,42 @@ func writeAt(root int, path, value string) error {
 	return err
 }
 
-// allCPUs is the mask of all possible CPUs in the kernel's format: 32-bit
-// groups, most significant first.
-func allCPUs() (string, error) {
-	text, err := os.ReadFile("/sys/devices/system/cpu/possible")
+// cpuList reads one of the kernel's lists of CPUs, such as "online".
+func cpuList(name string) (cpus []int, err error) {
+	text, err := os.ReadFile(filepath.Join("/sys/devices/system/cpu", name))
 	if err != nil {
-		return "", fmt.Errorf("count cpus: %w", err)
+		return nil, fmt.Errorf("list cpus: %w", err)
 	}
-	last := strings.TrimSpace(string(text)) // "0" or "0-63"; ids are dense
-	if i := strings.LastIndexAny(last, "-,"); i >= 0 {
-		last = last[i+1:]
+	for part := range strings.SplitSeq(strings.TrimSpace(string(text)), ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.Atoi(first)
+		if err != nil {
+			return nil, fmt.Errorf("list cpus: %q: %w", text, err)
+		}
+		to, err := strconv.Atoi(last)
+		if err != nil {
+			return nil, fmt.Errorf("list cpus: %q: %w", text, err)
+		}
+		for cpu := from; cpu <= to; cpu++ {
+			cpus = append(cpus, cpu)
+		}
 	}
-	var n int
-	if _, err := fmt.Sscanf(last, "%d", &n); err != nil {
-		return "", fmt.Errorf("count cpus: %q: %w", text, err)
+	return cpus, nil
+}
+
+// cpuMask is a set of CPUs in the kernel's format: 32-bit groups, most
+// significant first.
+func cpuMask(cpus ...int) string {
+	groups := make([]uint32, slices.Max(cpus)/32+1)
+	for _, cpu := range cpus {
+		groups[cpu/32] |= 1 << (cpu % 32)
 	}
-	n++
-	var groups []string
-	if rest := n % 32; rest != 0 {
-		groups = append(groups, fmt.Sprintf("%x", uint32(1)<<rest-1))
+	var text []string
+	for _, g := range slices.Backward(groups) {
+		text = append(text, fmt.Sprintf("%08x", g))
 	}
-	for range n / 32 {
-		groups = append(groups, "ffffffff")
-	}
-	return strings.Join(groups, ","), nil
+	return strings.Join(text, ",")
 }

@@ -23,6 +23,10 @@ func needRoot(t *testing.T) {
 	}
 }
 
+// patience is how long tests wait for what must come. It comes at once unless
+// the machine has other things to do.
+const patience = time.Minute
+
 // build makes a lab for one test.
 func build(t *testing.T, o Options) *Lab {
 	t.Helper()

@@ -25,6 +25,7 @@ type iface struct {
 	queues int
 	// xdp: the node may attach XDP programs and AF_XDP sockets to it.
 	xdp bool
+	cpu int // on which both ends receive, unless they poll
 }
 
 // macOf is a locally administered address that tells node and interface.
@@ -78,9 +79,11 @@ func (s *segmentSwitch) plug(i *iface, node *namespace) error {
 				return err
 			}
 		}
-		if err := s.pass.attach(s.ns, i.port); err != nil {
+		if err := s.pass.attachXDP(s.ns, i.port); err != nil {
 			return err
 		}
+	} else if err := s.keepOrder(i, node); err != nil {
+		return err
 	}
 	link, err := s.netlink.LinkByName(i.port)
 	if err != nil {
@@ -117,19 +120,36 @@ func (s *segmentSwitch) connected(i *iface, node *netlink.Handle) error {
 }
 
 // spread lets every CPU send on every queue of the port. The kernel then picks
-// the queue by the flow's hash; veth delivers to the receive queue of the same
-// number. Without it the queue is that of the port the frame came from.
+// the queue by the hash of addresses and ports; veth delivers to the receive
+// queue of the same number. Without it the queue is that of the port the frame
+// came from.
 func (s *segmentSwitch) spread(i *iface) error {
-	mask, err := allCPUs()
+	cpus, err := cpuList("possible")
 	if err != nil {
 		return err
 	}
 	var settings []setting
 	for q := range i.queues {
-		settings = append(settings, setting{path.Join(i.port, "queues", "tx-"+strconv.Itoa(q), "xps_cpus"), mask})
+		settings = append(settings, setting{path.Join(i.port, "queues", "tx-"+strconv.Itoa(q), "xps_cpus"), cpuMask(cpus...)})
 	}
 	if err := s.ns.sysfs(settings...); err != nil {
 		return fmt.Errorf("%w; the kernel needs CONFIG_XPS", err)
+	}
+	return s.rehash.attachEgress(s.ns, i.port)
+}
+
+// keepOrder has one CPU receive everything at each end of a link, as one
+// interrupt does. Otherwise a frame waits at the CPU that sent it, and those
+// sent by another one meanwhile overtake it. Ends with an XDP program need no
+// such thing: they poll a ring that all CPUs send into.
+func (s *segmentSwitch) keepOrder(i *iface, node *namespace) error {
+	mask := cpuMask(i.cpu)
+	err := s.ns.sysfs(setting{path.Join(i.port, "queues/rx-0/rps_cpus"), mask})
+	if err == nil {
+		err = node.sysfs(setting{path.Join(i.spec.Name, "queues/rx-0/rps_cpus"), mask})
+	}
+	if err != nil {
+		return fmt.Errorf("%w; the kernel needs CONFIG_RPS", err)
 	}
 	return nil
 }

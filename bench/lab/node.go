@@ -37,6 +37,9 @@ var hostSysctls = []setting{
 	{"net/ipv6/conf/default/router_solicitations", "0"},
 	{"net/ipv6/conf/all/accept_ra", "0"},
 	{"net/ipv6/conf/default/accept_ra", "0"},
+	// A flow label would take the place of the ports in the kernel's hash, and
+	// the kernel would make it anew for each socket.
+	{"net/ipv6/auto_flowlabels", "0"},
 	// New namespaces inherit the host's IPv4 settings unless told otherwise.
 	{"net/ipv4/ip_forward", "0"}, // first: it changes others
 	{"net/ipv4/conf/all/rp_filter", "0"},
@@ -69,11 +72,18 @@ func newNode(l *Lab, ns *namespace, spec NodeSpec, number, queues int, xdp bool)
 	if err != nil {
 		return n, fmt.Errorf("set loopback of %s up: %w", n.name, err)
 	}
+	cpus, err := cpuList("online")
+	if err != nil {
+		return n, err
+	}
 	for index, spec := range spec.Interfaces {
 		if spec.MTU == 0 {
 			spec.MTU = defaultMTU
 		}
-		i := &iface{spec: spec, port: portName(n.name, index), mac: macOf(number, index), queues: queues, xdp: xdp}
+		i := &iface{
+			spec: spec, port: portName(n.name, index), mac: macOf(number, index), queues: queues, xdp: xdp,
+			cpu: cpus[(number+index)%len(cpus)],
+		}
 		n.ifaces = append(n.ifaces, i)
 		if err := l.sw.plug(i, ns); err != nil {
 			return n, err

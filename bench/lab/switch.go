@@ -26,7 +26,8 @@ type segmentSwitch struct {
 	ns      *namespace
 	netlink *netlink.Handle
 	bridges []netlink.Link
-	pass    passProgram
+	pass    *program
+	rehash  *program
 }
 
 func bridgeName(segment int) string { return "br" + strconv.Itoa(segment) }
@@ -34,7 +35,7 @@ func bridgeName(segment int) string { return "br" + strconv.Itoa(segment) }
 // newSwitch makes the bridges, without a querier yet: a querier would put
 // snooping in force before the nodes have reported their groups.
 func newSwitch(ns *namespace, segments int) (*segmentSwitch, error) {
-	s := &segmentSwitch{ns: ns}
+	s := &segmentSwitch{ns: ns, pass: newPass(), rehash: newRehash()}
 	var err error
 	if s.netlink, err = openNetlink(ns); err != nil {
 		return nil, err
@@ -108,4 +109,5 @@ func (s *segmentSwitch) close() {
 		s.netlink.Close()
 	}
 	s.pass.close()
+	s.rehash.close()
 }
