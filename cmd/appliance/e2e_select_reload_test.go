@@ -192,16 +192,33 @@ func testZoneMapFile(d *device, path string, c connections) {
 	d.net.must(os.Rename(path+".new", path))
 	follows("c", inC)
 
+	// Mounted, as Kubernetes does: a link to a file in a directory that is a link, which is swapped.
+	dir := filepath.Dir(path)
+	for _, zone := range []string{"b", "c"} {
+		version := filepath.Join(dir, "..version-"+zone)
+		d.net.must(os.Mkdir(version, 0o755))
+		d.net.must(os.WriteFile(filepath.Join(version, "map"), []byte(inZone(zone)), 0o644))
+		d.net.must(os.Symlink(version, filepath.Join(dir, "..new")))
+		d.net.must(os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")))
+		if zone == "b" {
+			d.net.must(os.Symlink(filepath.Join(dir, "..data", "map"), path+".new"))
+			d.net.must(os.Rename(path+".new", path))
+		}
+		follows(zone, map[string][]string{"b": inB, "c": inC}[zone])
+	}
+
 	const refused = "zone map file refused"
-	d.net.must(os.WriteFile(path, []byte(inZone("b")+"10.8.0.0 b c\n"), 0o644))
+	d.net.must(os.WriteFile(path, []byte(inZone("b")+"10.8.0.0 b c\n10.8.0.0/16 nowhere\n"), 0o644))
 	d.wait("the bad line to be logged", 10*time.Second, func() error {
 		log := d.process.Output()
 		i := strings.Index(log, refused)
 		if i < 0 {
 			return errors.New("not yet")
 		}
-		if line, _, _ := strings.Cut(log[i:], "\n"); !strings.Contains(line, path+":4") {
-			return fmt.Errorf("the message does not name line 4: %s", line)
+		for _, place := range []string{path + ":4:", path + ":5:"} {
+			if !strings.Contains(log[i:], place) {
+				return fmt.Errorf("the message does not name %s: %s", place, log[i:])
+			}
 		}
 		return nil
 	})

@@ -12,8 +12,8 @@ import (
 
 // zoneMapFile remembers which version of the zone map file is in force.
 type zoneMapFile struct {
-	entries []config.ZoneMapEntry
-	seen    fileVersion // looked at last, good or bad
+	seen fileVersion // read last, good or bad
+	next fileVersion // found at the last look, and not read yet
 }
 
 // fileVersion tells two versions of a file apart without reading it.
@@ -26,26 +26,44 @@ type fileVersion struct {
 // load reads the file that the configuration names, if any.
 func (z *zoneMapFile) load(c *config.Config) ([]config.ZoneMapEntry, error) {
 	if c.ZoneMapFile == "" {
-		z.entries, z.seen = nil, fileVersion{}
 		return nil, nil
 	}
 	z.seen = versionOf(c.ZoneMapFile)
 	entries, problems := c.LoadZoneMap()
 	if errs := problems.Errors(); len(errs) > 0 {
-		return nil, fmt.Errorf("read zoneMapFile: %s", errs[0])
+		rest := ""
+		if n := len(errs) - mostZoneMapProblems; n > 0 {
+			errs, rest = errs[:mostZoneMapProblems], fmt.Sprintf("\nand %d more", n)
+		}
+		return nil, fmt.Errorf("read zoneMapFile: %s%s", errs, rest)
 	}
-	z.entries = entries
 	return entries, nil
+}
+
+// mostZoneMapProblems bounds what a file of something else puts into the log; check says all of it.
+const mostZoneMapProblems = 10
+
+// settled looks at the file and reports whether there is another version to read. One that is new has to
+// be there at the next look too: a file that is written in place is empty, and then a part of what
+// it will be.
+func (z *zoneMapFile) settled(path string) bool {
+	now := versionOf(path)
+	rested := now == z.next
+	z.next = now
+	return rested && now != z.seen
 }
 
 // checkZoneMap takes a changed zone map file into force. A file with a bad
 // line is refused as a whole and the map in force stays.
 func (a *Appliance) checkZoneMap() {
-	a.mu.Lock()
-	seen := a.zoneMap.seen
-	a.mu.Unlock()
 	c := a.config.Load()
-	if c.ZoneMapFile == "" || versionOf(c.ZoneMapFile) == seen {
+	if c.ZoneMapFile == "" {
+		return
+	}
+	a.mu.Lock()
+	settled := a.zoneMap.settled(c.ZoneMapFile)
+	a.mu.Unlock()
+	if !settled {
 		return
 	}
 	// Reading a large file takes seconds, in which verdicts must not wait.
