@@ -53,7 +53,7 @@ var (
 func (s *Snapshot) Explain(rule string, t Tuple) (Explanation, error) {
 	r := s.Rule(rule)
 	if r == nil {
-		return Explanation{}, fmt.Errorf("explain %q: %w", rule, ErrNoRule)
+		return Explanation{}, fmt.Errorf("rule or route %q: %w", rule, ErrNoRule)
 	}
 	switch {
 	case t.Dst != [2]uint64{}:
@@ -64,7 +64,7 @@ func (s *Snapshot) Explain(rule string, t Tuple) (Explanation, error) {
 	}
 	for _, a := range [][2]uint64{t.Src, t.Dst} {
 		if familyOf(netipOf(a)) != r.Family {
-			return Explanation{}, fmt.Errorf("explain %q: %v: %w", rule, netipOf(a), ErrFamilies)
+			return Explanation{}, fmt.Errorf("rule or route %q: %v: %w", rule, netipOf(a), ErrFamilies)
 		}
 	}
 	zone, region := s.clients.lookup(t.Src)

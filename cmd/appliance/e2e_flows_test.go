@@ -47,6 +47,19 @@ func TestFlows(t *testing.T) {
 		}
 	}
 
+	for _, c := range []struct{ flag, value, want string }{
+		{"--state", "foo", `appliance: flows: state "foo" does not exist; use unconfirmed, confirmed, closing`},
+		{"--client", "web-b1", `appliance: flows: client "web-b1" is not an IP address`},
+		{"--backend", "nobody", `appliance: flows: backend "nobody": not found; see appliance backends`},
+		{"--rule", "web", `appliance: flows: rule or route "web": not found; see appliance status`},
+	} {
+		for _, mode := range []string{"--json=false", "--json", "--follow"} {
+			if out, problems, status := d.command("flows", c.flag, c.value, mode); status != 1 || out != "" || strings.TrimSpace(problems) != c.want {
+				t.Errorf("flows %s %s %s ended with %d: %q %q, want %q", c.flag, c.value, mode, status, out, problems, c.want)
+			}
+		}
+	}
+
 	follow := exec.CommandContext(n.ctx, os.Args[0], "flows", "--follow", "--json", "--interval", "20ms", "--client", client)
 	follow.Env = append(os.Environ(), asAppliance+"=1", "ZONEHOP_SOCKET="+d.socket)
 	out, err := follow.StdoutPipe()

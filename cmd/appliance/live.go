@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"sort"
@@ -20,7 +21,12 @@ func liveCommand(use, short string, args cobra.PositionalArgs, run func(cmd *cob
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return run(cmd, admin.NewClient(socket), args)
+			err := run(cmd, admin.NewClient(socket), args)
+			var status exitStatus
+			if err == nil || errors.As(err, &status) {
+				return err
+			}
+			return fmt.Errorf("%s: %w", cmd.Name(), err)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "admin socket of the appliance (default $ZONEHOP_SOCKET, else "+admin.DefaultSocket+")")
@@ -138,44 +144,6 @@ func drainState(b *admin.Backend) string {
 		return "failover, " + duration(*b.DrainLeftSec) + " left"
 	}
 	return yesNo(b.Drain)
-}
-
-func newFlowsCommand() *cobra.Command {
-	var f admin.FlowFilter
-	cmd := printed("flows", "Show tracked flows",
-		func(_ *cobra.Command, c *admin.Client) ([]admin.Flow, error) { return c.Flows(f) },
-		func(w io.Writer, list []admin.Flow) {
-			columns(w, "CLIENT DESTINATION PROTOCOL PORTS RULE BACKEND STATE AGE IDLE PACKETS BYTES", func(row func(...any)) {
-				for _, f := range list {
-					row(orDash(f.Client), orDash(f.Destination), f.Protocol, orDash(f.Ports), f.Rule, f.Backend, f.State, duration(f.AgeSec), duration(f.IdleSec), f.Packets, f.Bytes)
-				}
-			})
-			fmt.Fprintf(w, "%d flows\n", len(list))
-		})
-	cmd.Flags().StringVar(&f.Client, "client", "", "only flows of this client address")
-	cmd.Flags().StringVar(&f.Backend, "backend", "", "only flows on this backend")
-	cmd.Flags().StringVar(&f.Rule, "rule", "", "only flows of this forwarding rule or route")
-	cmd.Flags().StringVar(&f.State, "state", "", "only flows in this state: unconfirmed, confirmed or closing")
-	cmd.Flags().IntVar(&f.Limit, "limit", 0, "at most this many (0: all)")
-	follow := cmd.Flags().Bool("follow", false, "show changes as they happen, until interrupted; with --json one object a line")
-	interval := cmd.Flags().Duration("interval", time.Second, "how often --follow looks")
-	cmd.MarkFlagsMutuallyExclusive("follow", "limit")
-	list := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !*follow {
-			return list(cmd, args)
-		}
-		socket, err := cmd.Flags().GetString("socket")
-		if err != nil {
-			return err
-		}
-		asJSON, err := cmd.Flags().GetBool("json")
-		if err != nil {
-			return err
-		}
-		return followFlows(cmd.OutOrStdout(), admin.NewClient(socket), f, max(*interval, 10*time.Millisecond), asJSON)
-	}
-	return cmd
 }
 
 func newDrainCommand() *cobra.Command   { return drainCommand("drain", "Stop", true) }

@@ -46,12 +46,6 @@ func (c *Client) Backends() (b []Backend, err error) { err = c.get("/backends", 
 // Health asks for probe results.
 func (c *Client) Health() (h Health, err error) { err = c.get("/health", &h); return h, err }
 
-// Flows asks for tracked flows.
-func (c *Client) Flows(f FlowFilter) (out []Flow, err error) {
-	err = c.post("/flows", f, &out)
-	return out, err
-}
-
 // Explain asks which backend a packet gets, and why.
 func (c *Client) Explain(q ExplainRequest) (e Explanation, err error) {
 	err = c.post("/explain", q, &e)
@@ -85,22 +79,32 @@ func (c *Client) post(path string, body, into any) error {
 }
 
 func (c *Client) do(method, path string, body io.Reader, into any) error {
-	req, err := http.NewRequest(method, "http://appliance"+path, body)
+	resp, err := c.request(method, path, body)
 	if err != nil {
 		return err
 	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return fmt.Errorf("read the appliance's answer: %w", err)
+	}
+	return nil
+}
+
+// request returns an answer that is not a refusal.
+func (c *Client) request(method, path string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequest(method, "http://appliance"+path, body)
+	if err != nil {
+		return nil, err
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return c.unreachable(err)
+		return nil, c.unreachable(err)
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusOK {
-		if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-			return fmt.Errorf("read the appliance's answer: %w", err)
-		}
-		return nil
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, refusal(resp)
 	}
-	return refusal(resp)
+	return resp, nil
 }
 
 // unreachable says that a request got no answer.

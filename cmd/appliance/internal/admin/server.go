@@ -18,7 +18,11 @@ import (
 type Appliance interface {
 	Status() Status
 	Backends() []Backend
-	Flows(FlowFilter) []Flow
+	// Flows calls each for every tracked flow that passes the filter, until it
+	// returns false. The flow is only valid during the call. The error wraps
+	// ErrNotFound if the filter names a rule or backend that does not exist;
+	// then each was not called.
+	Flows(filter *FlowFilter, each func(*Flow) bool) error
 	Health() Health
 	// WatchHealth returns a channel of updates: the present state, without events, then every change
 	// of it. The channel is closed when the reader falls behind; cancel ends the watch and must be
@@ -41,17 +45,14 @@ type Appliance interface {
 	Diff(DiffRequest) (Diff, error)
 }
 
-// FlowFilter selects flows. Empty fields match everything.
-type FlowFilter struct {
-	Client, Backend, Rule, State string
-	Limit                        int // 0: no limit
-}
-
 // Errors that keep their identity over the socket.
 var (
 	ErrNotFound = errors.New("not found")
 	ErrRefused  = errors.New("refused")
 )
+
+// errBadRequest is what a client of another version, or none of ours, gets.
+var errBadRequest = errors.New("bad request")
 
 // Listen creates the admin socket with mode 0600. A socket that nobody answers
 // on, left by a crash, is replaced; one that answers is another appliance's.
@@ -100,7 +101,7 @@ func clearPath(path string) error {
 // Serve answers requests until ctx is done.
 func Serve(ctx context.Context, l net.Listener, a Appliance) error {
 	srv := &http.Server{
-		Handler: handler(a), ReadHeaderTimeout: 5 * time.Second,
+		Handler: handler(a), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		BaseContext: func(net.Listener) context.Context { return ctx }, // ends streams
 	}
 	stop := context.AfterFunc(ctx, func() {
@@ -133,7 +134,7 @@ func handler(a Appliance) http.Handler {
 	mux.HandleFunc("POST /flows", func(w http.ResponseWriter, r *http.Request) {
 		var f FlowFilter
 		if ask(w, r, &f) {
-			reply(w, a.Flows(f), nil)
+			sendFlows(r.Context(), w, a, &f)
 		}
 	})
 	mux.HandleFunc("POST /explain", func(w http.ResponseWriter, r *http.Request) {
@@ -181,20 +182,24 @@ func ask(w http.ResponseWriter, r *http.Request, into any) bool {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		_ = json.NewEncoder(w).Encode(failure{"read request: " + err.Error()})
+		reply(w, nil, fmt.Errorf("%w: read request: %w", errBadRequest, err))
 		return false
 	}
 	return true
 }
 
+// reply sends what was asked for, or why not. The client may have gone away:
+// there is nothing left to do then.
 func reply(w http.ResponseWriter, v any, err error) {
+	out := json.NewEncoder(newPatient(w))
 	w.Header().Set("Content-Type", "application/json")
 	if err == nil {
-		_ = json.NewEncoder(w).Encode(v) // the client went away: nothing to do
+		_ = out.Encode(v)
 		return
 	}
 	switch {
+	case errors.Is(err, errBadRequest):
+		w.WriteHeader(http.StatusBadRequest)
 	case errors.Is(err, ErrNotFound):
 		w.WriteHeader(http.StatusNotFound)
 	case errors.Is(err, ErrRefused):
@@ -202,5 +207,5 @@ func reply(w http.ResponseWriter, v any, err error) {
 	default:
 		w.WriteHeader(http.StatusInternalServerError)
 	}
-	_ = json.NewEncoder(w).Encode(failure{err.Error()})
+	_ = out.Encode(failure{err.Error()})
 }

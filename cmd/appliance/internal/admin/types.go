@@ -163,21 +163,6 @@ type Backend struct {
 	Bytes        uint64   `json:"bytes"`
 }
 
-// Flow is one line of `appliance flows --json`.
-type Flow struct {
-	Client      string  `json:"client"`
-	Destination string  `json:"destination"`
-	Protocol    string  `json:"protocol"`
-	Ports       string  `json:"ports"`
-	Rule        string  `json:"rule"`
-	Backend     string  `json:"backend"`
-	State       string  `json:"state"`
-	AgeSec      float64 `json:"ageSec"`
-	IdleSec     float64 `json:"idleSec"`
-	Packets     uint64  `json:"packets"`
-	Bytes       uint64  `json:"bytes"`
-}
-
 // Health is what `appliance health --json` prints.
 type Health struct {
 	Backends   []BackendHealth   `json:"backends"`

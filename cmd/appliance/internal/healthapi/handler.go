@@ -25,6 +25,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"zonehop/cmd/appliance/internal/admin"
 )
 
@@ -43,6 +45,10 @@ type Region struct {
 	Composites []admin.CompositeHealth `json:"compositeHealthChecks"`
 }
 
+// maxConnections bounds what strangers can take of this process's descriptors,
+// which probes need too. It is twice what may watch at a time.
+const maxConnections = 512
+
 // Serve answers on l until ctx is done.
 func Serve(ctx context.Context, l net.Listener, region string, src Source) error {
 	srv := &http.Server{
@@ -59,7 +65,7 @@ func Serve(ctx context.Context, l net.Listener, region string, src Source) error
 		}
 	})
 	defer stop()
-	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(netutil.LimitListener(l, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve health: %w", err)
 	}
 	return nil
@@ -129,7 +135,13 @@ func answer(w http.ResponseWriter, r *http.Request, src Source, doc document) {
 	say(w, http.StatusOK, v)
 }
 
+// answerTimeout is how long a client may take to read a document.
+const answerTimeout = 10 * time.Second
+
 func say(w http.ResponseWriter, status int, v any) {
+	if http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout)) != nil {
+		return // the connection is gone
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
