@@ -33,6 +33,10 @@ var offloads = []struct {
 	{"generic-receive", unix.ETHTOOL_SGRO},
 }
 
+// flagTXVLAN is ETH_FLAG_TXVLAN of linux/ethtool.h. With it, the VLAN tag of a
+// frame travels beside it through a veth, and XDP at the other end never sees it.
+const flagTXVLAN = 1 << 7
+
 // disableOffloads makes every frame on the interface complete: what a socket
 // sends is what arrives, with its checksum, one segment per frame. The calling
 // thread must be in the interface's namespace.
@@ -48,25 +52,39 @@ func disableOffloads(iface string) error {
 			return fmt.Errorf("disable %s offload of %s: %w", o.name, iface, err)
 		}
 	}
+	flags, err := ethtoolDo(fd, iface, unix.ETHTOOL_GFLAGS, 0)
+	if err == nil && flags&flagTXVLAN != 0 {
+		err = ethtoolSet(fd, iface, unix.ETHTOOL_SFLAGS, flags&^flagTXVLAN)
+	}
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("disable VLAN tag offload of %s: %w", iface, err)
+	}
 	return nil
 }
 
-// ethtoolSet runs one of the ioctls that take a struct ethtool_value.
+// ethtoolSet runs one of the ioctls that change something.
+func ethtoolSet(fd int, iface string, cmd, data uint32) error {
+	_, err := ethtoolDo(fd, iface, cmd, data)
+	return err
+}
+
+// ethtoolDo runs one of the ioctls that take a struct ethtool_value, and
+// returns what the kernel left in it.
 //
 // The kernel reads and writes value through the pointer inside request only
 // during the call; both stay reachable and, being Go memory whose address is
 // in an unsafe.Pointer, in place until the KeepAlive.
-func ethtoolSet(fd int, iface string, cmd, data uint32) error {
+func ethtoolDo(fd int, iface string, cmd, data uint32) (uint32, error) {
 	value := &ethtoolValue{cmd: cmd, data: data}
 	request := &ifreqData{data: unsafe.Pointer(value)}
 	if len(iface) >= len(request.name) {
-		return unix.ENAMETOOLONG
+		return 0, unix.ENAMETOOLONG
 	}
 	copy(request.name[:], iface)
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(request)))
 	runtime.KeepAlive(value)
 	if errno != 0 {
-		return errno
+		return 0, errno
 	}
-	return nil
+	return value.data, nil
 }
