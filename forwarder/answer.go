@@ -1,71 +1,75 @@
 package forwarder
 
 import (
-	"time"
-
+	"zonehop/forwarder/claim"
 	"zonehop/forwarder/packet"
 	"zonehop/selector"
 )
 
-// defendInterval is the least time between two defences of one address
-// (RFC 5227 section 2.4, DEFEND_INTERVAL).
-const defendInterval = int64(10 * time.Second)
-
-// defence remembers when an address was last defended. A worker keeps the last
-// few: more conflicts at a time than that are defended more often, not less.
-type defence struct {
-	iface int
-	addr  [2]uint64
-	until int64
-}
-
-// Conflict is another host's claim to an address this appliance answers for.
-type Conflict struct {
-	Addr [2]uint64
-	MAC  uint64 // low 48 bits
-	At   int64  // nanoseconds of the worker's clock
-}
-
-// answerARP answers a request for an address of ours (RFC 826) and defends it
-// against a host that claims it (RFC 5227 section 2.4).
+// answerARP answers a request for an address of ours (RFC 826), but not one in
+// the name of an address of ours: that is another host's claim to it, or our own
+// announcement come back.
 func (w *Worker) answerARP(b *binding, it *item) {
-	mac := &w.ports[b.iface].mac
-	if addr, by, _, claim := packet.ARPClaims(it.frame, &it.Parsed); claim && w.snap.Answers(addr, b.iface) {
-		if w.own(by) { // another interface of ours on the same segment
-			w.drop(b, it, ReasonNotAnnounced)
-			return
-		}
-		w.conflict.Store(&Conflict{Addr: addr, MAC: by, At: w.now})
-		if !w.defend(b.iface, addr) {
-			w.drop(b, it, ReasonNotAnnounced)
-			return
-		}
-		w.reply(b, it, packet.DefendARP(it.frame, &it.Parsed, addr, mac), AnswerARPDefence)
+	if w.claimed(b, it) {
 		return
 	}
 	_, target, _, ok := packet.ARPRequestTarget(it.frame, &it.Parsed)
 	switch {
 	case !ok:
-		w.drop(b, it, ReasonUnexpected)
+		w.drop(b, it, ReasonBadNeighbour)
 	case !w.snap.Answers(target, b.iface):
 		w.drop(b, it, ReasonNotAnnounced)
 	default:
-		w.reply(b, it, packet.ReplyARP(it.frame, &it.Parsed, mac), AnswerARP)
+		w.reply(b, it, packet.ReplyARP(it.frame, &it.Parsed, &w.ports[b.iface].mac), AnswerARP)
 	}
 }
 
 // answerNeighbour answers a solicitation for an address of ours (RFC 4861
-// section 7.2.4).
+// section 7.2.4), with the same exception.
 func (w *Worker) answerNeighbour(b *binding, it *item) {
+	if w.claimed(b, it) {
+		return
+	}
 	target, ok := packet.NeighborSolicitTarget(it.frame, &it.Parsed)
 	switch {
 	case !ok:
-		w.drop(b, it, ReasonUnexpected)
+		w.drop(b, it, ReasonBadNeighbour)
 	case !w.snap.Answers(target, b.iface):
 		w.drop(b, it, ReasonNotAnnounced)
 	default:
 		w.reply(b, it, packet.ReplyNeighbor(it.frame, &it.Parsed, &w.ports[b.iface].mac), AnswerNeighbour)
 	}
+}
+
+// claimed passes on what another host says about an address of ours, and drops
+// the frame if it was sent in the name of one. A probe whether the address is
+// free is passed on too; it is to be answered like any request.
+func (w *Worker) claimed(b *binding, it *item) bool {
+	c, ok := claim.Of(it.frame, &it.Parsed, b.iface)
+	if !ok || !w.snap.Answers(c.Addr, b.iface) {
+		return false
+	}
+	if !w.own(c.MAC) {
+		w.report(c)
+	}
+	if c.Kind == claim.Probe {
+		return false
+	}
+	w.drop(b, it, ReasonAddressClaim)
+	return true
+}
+
+// report passes a claim on to who decides about it. What comes faster than that
+// is meant to go, or finds the channel full, is counted and left out.
+func (w *Worker) report(c claim.Claim) {
+	if w.claims.allow(w.now) {
+		select {
+		case w.shared.Claims <- c:
+			return
+		default:
+		}
+	}
+	w.counters.local[cMissedClaims]++
 }
 
 // answerPing answers an echo request to a rule's address, as long as a service
@@ -106,24 +110,4 @@ func (w *Worker) own(mac uint64) bool {
 		}
 	}
 	return false
-}
-
-// defend reports whether an address may be defended now.
-func (w *Worker) defend(iface int, addr [2]uint64) bool {
-	oldest := &w.defences[0]
-	for i := range w.defences {
-		d := &w.defences[i]
-		if d.addr == addr && d.iface == iface {
-			if w.now < d.until {
-				return false
-			}
-			d.until = w.now + defendInterval
-			return true
-		}
-		if d.until < oldest.until {
-			oldest = d
-		}
-	}
-	*oldest = defence{iface: iface, addr: addr, until: w.now + defendInterval}
-	return true
 }

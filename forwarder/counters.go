@@ -25,7 +25,9 @@ const (
 	cAbandoned  = cCompleted + 1 // frames on their way out when their port was closed
 	cWakeups    = cAbandoned + 1 // times the worker slept and was woken
 	cPasses     = cWakeups + 1   // batches processed
-	cFixed      = cPasses + 1
+	// claims to addresses of ours that were not passed on
+	cMissedClaims = cPasses + 1
+	cFixed        = cMissedClaims + 1
 )
 
 // counters belong to one worker. It counts in plain integers and publishes
@@ -62,6 +64,7 @@ type Totals struct {
 	Completed           uint64
 	Abandoned           uint64
 	Wakeups, Passes     uint64
+	MissedClaims        uint64
 
 	Pairs map[PairLabel]PairTotals
 	Conns map[ConnLabel]uint64
@@ -165,6 +168,7 @@ func (c *counters) addTo(t *Totals) {
 	t.Abandoned += at(cAbandoned)
 	t.Wakeups += at(cWakeups)
 	t.Passes += at(cPasses)
+	t.MissedClaims += at(cMissedClaims)
 	addLabelled(t, c.pubLay, at)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/gopacket/layers"
 
 	"zonehop/conntrack"
+	"zonehop/forwarder/claim"
 	"zonehop/forwarder/xsk"
 	"zonehop/selector"
 )
@@ -27,6 +28,7 @@ type rig struct {
 	table   *conntrack.Table
 	clock   int64
 	ports   []*fakePort
+	claims  chan claim.Claim
 }
 
 var (
@@ -61,7 +63,7 @@ func newRig(tb testing.TB, o rigOptions) *rig {
 	if o.ports == nil {
 		o.ports = []string{"eth0"}
 	}
-	r := &rig{TB: tb, clock: int64(time.Hour)}
+	r := &rig{TB: tb, clock: int64(time.Hour), claims: make(chan claim.Claim, 256)}
 	service := selector.ServiceOptions{Name: "web", IdleTimeout: 10 * time.Minute}
 	var zones []selector.ZoneOptions
 	for z := range o.zones {
@@ -117,7 +119,7 @@ func newRig(tb testing.TB, o rigOptions) *rig {
 	tb.Cleanup(func() { r.table.Close() })
 	shared := &Shared{
 		Table: r.table, Fragments: conntrack.NewFragments(1024, 1), Snapshot: r.builder.Current, Clock: func() int64 { return r.clock },
-		Batch: 64, Frame: 2048, Route: &Routing{},
+		Batch: 64, Frame: 2048, Route: &Routing{}, Claims: r.claims,
 	}
 	if r.Worker, err = NewWorker(0, shared); err != nil {
 		tb.Fatal(err)

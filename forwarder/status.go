@@ -146,17 +146,6 @@ func (s *Supervisor) Totals() Totals {
 	return t
 }
 
-// Conflicts returns the last foreign claim to an address that each worker saw.
-func (s *Supervisor) Conflicts() []Conflict {
-	var out []Conflict
-	for _, w := range s.all() {
-		if c := w.conflict.Load(); c != nil {
-			out = append(out, *c)
-		}
-	}
-	return out
-}
-
 // Originate has a frame sent by an interface, by whichever worker can. False:
 // no queue of the interface is bound, or its worker is behind.
 func (s *Supervisor) Originate(iface int, frame []byte, kind OriginKind) bool {

@@ -28,6 +28,8 @@ const (
 	ReasonNoRoute           // neither a rule's address nor in a route: a reload overtook the frame
 	ReasonBadSource         // a route's packet from an address that no router forwards for
 	ReasonNotAnnounced      // asked for the MAC of an address that is not answered for here, now
+	ReasonAddressClaim      // asked for a MAC in the name of an address that is answered for here
+	ReasonBadNeighbour      // an ARP request or solicitation that must not be answered (RFC 826, RFC 4861)
 	ReasonUnexpected        // a kind of frame that the classifier does not take
 	ReasonPingUnavailable   // echo request to an address whose services have no eligible backend
 	ReasonErrorUnmatched    // an ICMP error that quotes no packet of ours
@@ -63,6 +65,8 @@ var reasonNames = [ReasonMalformed]string{
 	ReasonNoRoute:           "no_route",
 	ReasonBadSource:         "bad_source",
 	ReasonNotAnnounced:      "not_announced",
+	ReasonAddressClaim:      "address_claim",
+	ReasonBadNeighbour:      "bad_neighbour",
 	ReasonUnexpected:        "unexpected",
 	ReasonPingUnavailable:   "vip_ping_unavailable",
 	ReasonErrorUnmatched:    "icmp_unmatched",
@@ -102,13 +106,12 @@ type AnswerKind uint8
 // The answers.
 const (
 	AnswerARP AnswerKind = iota
-	AnswerARPDefence
 	AnswerNeighbour
 	AnswerPing
 	numAnswers
 )
 
-var answerNames = [numAnswers]string{"arp", "arp_defence", "neighbour", "vip_ping"}
+var answerNames = [numAnswers]string{"arp", "neighbour", "vip_ping"}
 
 // String returns the answer's label in metrics.
 func (k AnswerKind) String() string { return answerNames[k] }
@@ -120,10 +123,11 @@ type OriginKind uint8
 const (
 	OriginAnnouncement OriginKind = iota // gratuitous ARP, unsolicited neighbour advertisement
 	OriginTimeExceeded
+	OriginDefence // the same as an announcement, against another host's claim
 	numOrigins
 )
 
-var originNames = [numOrigins]string{"announcement", "time_exceeded"}
+var originNames = [numOrigins]string{"announcement", "time_exceeded", "address_defence"}
 
 // String returns the kind's label in metrics.
 func (k OriginKind) String() string { return originNames[k] }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zonehop/conntrack"
+	"zonehop/forwarder/claim"
 	"zonehop/forwarder/packet"
 	"zonehop/forwarder/xsk"
 	"zonehop/selector"
@@ -41,6 +42,7 @@ type Shared struct {
 	Batch     int                       // frames per pass and port, 1..256
 	Frame     int                       // bytes per frame, for mailboxes
 	Route     *Routing
+	Claims    chan<- claim.Claim // by other hosts to addresses of ours; never waited for
 }
 
 // Routing tells which worker owns a queue of an interface, for frames that
@@ -73,16 +75,16 @@ type Worker struct {
 	umems    []*xsk.UMEM        // the supervisor's: memory of this worker's sockets
 
 	// Of the current pass.
-	snap  *selector.Snapshot
-	ports [maxPorts]portFacts // of snap
-	now   int64
-	tick  conntrack.Tick
-	rx    []xsk.Desc
-	items []item
-	limit limiter // originated ICMP errors
+	snap   *selector.Snapshot
+	ports  [maxPorts]portFacts // of snap
+	now    int64
+	tick   conntrack.Tick
+	rx     []xsk.Desc
+	items  []item
+	limit  limiter // originated ICMP errors
+	claims limiter // passed on
 
 	holding  holding
-	defences [8]defence
 	counters counters
 	touched  uint64 // sink for reads that only warm the cache
 	stopped  atomic.Bool
@@ -91,7 +93,6 @@ type Worker struct {
 	nextPub  int64
 	spin     int
 	pollFDs  []unix.PollFd
-	conflict atomic.Pointer[Conflict]
 }
 
 // NewWorker makes a worker without ports.
@@ -103,7 +104,7 @@ func NewWorker(index int, s *Shared) (*Worker, error) {
 	w := &Worker{
 		Index: index, shared: s, flows: s.Table.NewWriter(), seed: s.Table.Seed(), mailbox: m,
 		cmds: make(chan func(), 8), rx: make([]xsk.Desc, s.Batch), items: make([]item, s.Batch),
-		limit: limiter{perSecond: 100, burst: 20},
+		limit: limiter{perSecond: 100, burst: 20}, claims: limiter{perSecond: 100, burst: 100},
 	}
 	w.holding.ring = make([]held, maxHeld)
 	w.adopt(s.Snapshot())

@@ -214,7 +214,6 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"arp", arpRequest(client4, vip4, clientMAC), AnswerARP},
 		{"arp probe", arpRequest(netip.IPv4Unspecified(), vip4, clientMAC), AnswerARP},
-		{"arp claim", arpRequest(vip4, vip4, clientMAC), AnswerARPDefence},
 		{"ping", ping(vip4), AnswerPing},
 		{"solicitation", solicitation(client6, vip6, clientMAC), AnswerNeighbour},
 	} {
@@ -232,36 +231,7 @@ func TestAnswers(t *testing.T) {
 			}
 		})
 	}
-	// A second claim within ten seconds is not fought over (RFC 5227).
-	if out := r.run(0, arpRequest(vip4, vip4, clientMAC)); len(out) != 0 {
-		t.Errorf("defended again at once")
-	}
-	r.clock += 2 * defendInterval
-	if out := r.run(0, arpRequest(vip4, vip4, clientMAC)); len(out) != 1 {
-		t.Errorf("not defended after the interval")
-	}
 	r.checkAccounts()
-}
-
-// TestOwnAnnouncement: what another interface of ours announces is no claim.
-func TestOwnAnnouncement(t *testing.T) {
-	r := newRig(t, rigOptions{backends: 1, ports: []string{"eth0", "eth1"}})
-	other := applianceMAC
-	other[4] = 1
-	if out := r.run(0, arpRequest(vip4, vip4, other)); len(out) != 0 || r.conflict.Load() != nil {
-		t.Errorf("%d frames were sent against our own announcement; conflict %v", len(out), r.conflict.Load())
-	}
-}
-
-// TestDefenceInVLAN: a claim in a VLAN is answered within it.
-func TestDefenceInVLAN(t *testing.T) {
-	r := newRig(t, rigOptions{backends: 1})
-	claim := arpRequest(vip4, vip4, clientMAC)
-	tagged := append(append(append([]byte{}, claim[:12]...), 0x81, 0, 0, 7), claim[12:]...)
-	out := r.run(0, tagged)
-	if len(out) != 1 || !bytes.Equal(out[0][12:18], []byte{0x81, 0, 0, 7, 0x08, 0x06}) {
-		t.Errorf("answered with %x, want an ARP message in VLAN 7", out)
-	}
 }
 
 // TestLimiter: errors are limited to a rate, whatever the clock started from.
@@ -377,6 +347,8 @@ func TestNoAllocations(t *testing.T) {
 		"select":  tcpFrame(client4, vip4, 2, 80, "S"),
 		"no rule": tcpFrame(client4, vip4, 1, 81, "S"),
 		"arp":     arpRequest(client4, vip4, clientMAC),
+		"probe":   arpRequest(netip.IPv4Unspecified(), vip4, clientMAC),
+		"claim":   arpRequest(vip4, vip4, clientMAC),
 		"ping":    ping(vip4),
 		"nd":      solicitation(client6, vip6, clientMAC),
 		"short":   f20,

@@ -173,28 +173,6 @@ func TestAnswersForAddresses(t *testing.T) {
 			}
 		}
 	})
-	d.sub("conflicting claim", func(d *device) {
-		wire.Clear()
-		claim := arpRequest(d.net.T, own, lab.VIPv4, lab.VIPv4)
-		dropsBefore := d.status().Accounting.Dropped["not_announced"]
-		for range 3 {
-			d.net.send(client.Node, "eth0", claim)
-		}
-		d.net.see(wire, "the defence", going(lab.In, func(f lab.Frame) bool { return isGratuitousARP(f, lab.VIPv4, mac) }))
-		d.counted("claims that were not defended", dropped("not_announced"), dropsBefore+2)
-		d.counted("defences", answered("arp_defence"), 1)
-		if k := wire.Count(going(lab.In, func(f lab.Frame) bool { return isGratuitousARP(f, lab.VIPv4, mac) })); k != 1 {
-			d.net.Errorf("%d defences were sent, want 1 within ten seconds", k)
-		}
-		if k := d.status().Accounting.Answered["arp_defence"]; k != 1 {
-			d.net.Errorf("%d defences are counted, want 1", k)
-		}
-		conflicts := d.status().Conflicts
-		if len(conflicts) != 1 || conflicts[0].Address != lab.VIPv4.String() || conflicts[0].MAC != own.String() {
-			d.net.Errorf("conflicts: %+v, want one of %s by %s", conflicts, lab.VIPv4, own)
-		}
-		d.net.must(d.process.WaitLog(d.net.ctx, "another host claims an address", 10*time.Second))
-	})
 	d.sub("standby and never", func(d *device) {
 		ask := func() (heard []netip.Addr) {
 			wire.Clear()

@@ -19,7 +19,8 @@ var (
 		"zonehop/forwarder/packet": {},
 		"zonehop/forwarder/xsk":    {},
 		"zonehop/forwarder/neigh":  {},
-		"zonehop/forwarder":        {"zonehop/conntrack", "zonehop/selector", "zonehop/forwarder/packet", "zonehop/forwarder/xsk"},
+		"zonehop/forwarder/claim":  {"zonehop/forwarder/packet"},
+		"zonehop/forwarder":        {"zonehop/conntrack", "zonehop/selector", "zonehop/forwarder/packet", "zonehop/forwarder/claim", "zonehop/forwarder/xsk"},
 	}
 	confined = map[string][]string{
 		"github.com/asavie/xdp":          {"zonehop/forwarder/xsk", "zonehop/bench"},

@@ -113,9 +113,32 @@ func printStatus(w io.Writer, s admin.Status) {
 	} else {
 		fmt.Fprintln(w, "accounting: does not add up at this moment:", a.Imbalance)
 	}
-	for _, c := range s.Conflicts {
-		fmt.Fprintf(w, "address conflict: %s claimed by %s, %.0f s ago\n", c.Address, c.MAC, c.AgoSec)
+	if c := s.Claims; c != (admin.Claims{}) {
+		fmt.Fprintf(w, "\naddress claims by others: %d conflicts (%d defences), %d probes, %d missed", c.Conflicts, c.Defences, c.Probes, c.Missed)
+		if c.Problem != "" {
+			fmt.Fprintf(w, "; not all are seen: %s", c.Problem)
+		}
+		fmt.Fprintln(w)
 	}
+	for _, c := range s.Conflicts {
+		fmt.Fprintf(w, "address conflict: %s claimed by %s, %d times, last %.0f s ago\n", c.Address, whose(&c), c.Count, c.AgoSec)
+	}
+	for _, c := range s.AddressProbes {
+		fmt.Fprintf(w, "address probe: %s wanted by %s, %d times, last %.0f s ago\n", c.Address, whose(&c), c.Count, c.AgoSec)
+	}
+}
+
+// whose names the host that claims an address, and where.
+func whose(c *admin.AddressClaim) string {
+	s := c.MAC
+	if c.Backend != "" {
+		s += " (backend " + c.Backend + ")"
+	}
+	s += " on " + c.Interface
+	if c.VLAN != "" {
+		s += " in VLAN " + c.VLAN
+	}
+	return s
 }
 
 func newBackendsCommand() *cobra.Command {

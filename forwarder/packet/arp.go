@@ -116,34 +116,14 @@ func GratuitousARP(buf []byte, addr [2]uint64, mac *[6]byte) (out []byte) {
 	if out = grow(buf, ethernetLen+arpLen); out == nil {
 		return nil
 	}
-	binary.BigEndian.PutUint16(out[12:14], etherTypeARP)
-	putAnnouncement(out, ethernetLen, uint32(addr[1]), mac)
-	return out
-}
-
-// DefendARP turns the frame of a host that claims addr into an announcement
-// that addr is at mac (RFC 5227, section 2.4), broadcast within the VLAN that
-// the claim came from. It returns nil like GratuitousARP.
-func DefendARP(frame []byte, p *Parsed, addr [2]uint64, mac *[6]byte) (out []byte) {
-	if !isMapped(addr) {
-		return nil
-	}
-	if out = grow(frame, int(p.L3)+arpLen); out == nil {
-		return nil
-	}
-	putAnnouncement(out, int(p.L3), uint32(addr[1]), mac)
-	return out
-}
-
-// putAnnouncement writes the addresses of the Ethernet header and the ARP
-// message at l3.
-func putAnnouncement(out []byte, l3 int, addr uint32, mac *[6]byte) {
 	putMAC((*[6]byte)(out[0:6]), 0xffffffffffff)
 	*(*[6]byte)(out[6:12]) = *mac
-	m := (*[arpLen]byte)(out[l3:])
+	binary.BigEndian.PutUint16(out[12:14], etherTypeARP)
+	m := (*[arpLen]byte)(out[ethernetLen:])
 	binary.BigEndian.PutUint64(m[0:8], arpHeader<<16|arpRequest)
 	*(*[6]byte)(m[8:14]) = *mac
-	binary.BigEndian.PutUint32(m[14:18], addr)
+	binary.BigEndian.PutUint32(m[14:18], uint32(addr[1]))
 	clear(m[18:24])
-	binary.BigEndian.PutUint32(m[24:28], addr)
+	binary.BigEndian.PutUint32(m[24:28], uint32(addr[1]))
+	return out
 }

@@ -94,17 +94,20 @@ func NeighborSolicitTarget(frame []byte, p *Parsed) (target [2]uint64, ok bool) 
 // NeighborClaims tells what a neighbour message means to the owner of addr. A
 // probe is a solicitation from the unspecified address: its sender is about to
 // take addr (duplicate address detection, RFC 4862, section 5.4.3). A claim is
-// a valid advertisement that addr is at mac. At most one of the two is true.
-// The caller compares mac with its own.
+// a valid message that says that addr is at mac: an advertisement of it, or a
+// solicitation sent from it, which its receivers remember as well (RFC 4861,
+// section 7.2.3). At most one of the two is true. The caller compares mac with
+// its own.
 func NeighborClaims(frame []byte, p *Parsed) (addr [2]uint64, mac uint64, probe, claim bool) {
 	if p.Flags&NeighborAdvert == 0 {
-		if p.Src != [2]uint64{} {
+		target, link, ok := neighborSolicit(frame, p)
+		switch {
+		case !ok:
 			return
+		case p.Src == [2]uint64{}:
+			return target, p.SrcMAC, true, false
 		}
-		if addr, _, probe = neighborSolicit(frame, p); probe {
-			mac = p.SrcMAC
-		}
-		return addr, mac, probe, false
+		return p.Src, link, false, true
 	}
 	m, link, hasLink := neighborMessage(frame, p, optionTargetLink)
 	if m == nil || isMulticast(p.Dst) && m[4]&neighborSolicited != 0 {

@@ -16,7 +16,9 @@ type Status struct {
 	Rules         []Rule          `json:"rules"`
 	FlowTable     FlowTable       `json:"flowTable"`
 	Accounting    Accounting      `json:"accounting"`
+	Claims        Claims          `json:"claims"`
 	Conflicts     []AddressClaim  `json:"conflicts,omitempty"`
+	AddressProbes []AddressClaim  `json:"addressProbes,omitempty"`
 	Pairs         []PairCount     `json:"forwarded"`
 	Conns         []NewConnection `json:"newConnections"`
 	Zones         []ZoneBytes     `json:"zoneBytes,omitempty"`
@@ -104,11 +106,28 @@ type Accounting struct {
 	Imbalance  string            `json:"imbalance,omitempty"`
 }
 
-// AddressClaim is another host's claim to an address answered for here.
+// Claims counts what other hosts said about addresses that are answered for
+// here: conflicts say that the address is theirs, probes ask whether it is free.
+type Claims struct {
+	Conflicts uint64 `json:"conflicts"`
+	Probes    uint64 `json:"probes"`
+	Defences  uint64 `json:"defences"`          // announcements against conflicts, at most one in ten seconds
+	Missed    uint64 `json:"missed"`            // came too fast to be looked at
+	Problem   string `json:"problem,omitempty"` // why not all of them are seen
+}
+
+// AddressClaim is another host's claim to an address answered for here, or its
+// probe for one, within the last hour.
 type AddressClaim struct {
-	Address string  `json:"address"`
-	MAC     string  `json:"mac"`
-	AgoSec  float64 `json:"agoSec"`
+	Address     string  `json:"address"`
+	MAC         string  `json:"mac"`
+	Interface   string  `json:"interface"`
+	VLAN        string  `json:"vlan,omitempty"`    // number, or OUTER.INNER
+	Backend     string  `json:"backend,omitempty"` // whose MAC it is
+	Count       uint64  `json:"count"`
+	Defences    uint64  `json:"defences"`
+	FirstAgoSec float64 `json:"firstAgoSec"`
+	AgoSec      float64 `json:"agoSec"`
 }
 
 // PairCount is what one rule sent to one backend.

@@ -100,11 +100,7 @@ func (a *announcer) send() (sent bool) {
 		if !port.Up {
 			continue
 		}
-		frame := packet.GratuitousARP
-		if p.addr.Is6() {
-			frame = packet.UnsolicitedNA
-		}
-		if !a.supervisor.Originate(p.port, frame(buf[:0], packet.Addr(p.addr), &port.MAC), forwarder.OriginAnnouncement) {
+		if !a.supervisor.Originate(p.port, announcementOf(buf[:0], p.addr, &port.MAC), forwarder.OriginAnnouncement) {
 			continue
 		}
 		sent = true
@@ -115,4 +111,13 @@ func (a *announcer) send() (sent bool) {
 		}
 	}
 	return sent
+}
+
+// announcementOf writes the frame that tells all neighbours that addr is at mac
+// into buf's capacity, which 86 bytes suffice for.
+func announcementOf(buf []byte, addr netip.Addr, mac *[6]byte) []byte {
+	if addr.Is6() {
+		return packet.UnsolicitedNA(buf, packet.Addr(addr), mac)
+	}
+	return packet.GratuitousARP(buf, packet.Addr(addr), mac)
 }

@@ -55,6 +55,7 @@ type Appliance struct {
 	weights    *weightReports
 	events     *metrics.Events
 	announcer  *announcer
+	claims     *claims
 
 	config  atomic.Pointer[config.Config]
 	members atomic.Pointer[map[probe.Key][]probed]
@@ -62,13 +63,12 @@ type Appliance struct {
 
 	// mu serialises publish, reload and operator changes. It is never held
 	// over a system call that may take long.
-	mu        sync.Mutex
-	slots     slots
-	viewed    chan struct{} // closed, and replaced, with each view
-	taken     forwarder.Classification
-	zoneMap   zoneMapFile
-	conflicts map[string]time.Time // last logged, by address
-	drained   map[string]bool      // backends, in the snapshot in force
+	mu      sync.Mutex
+	slots   slots
+	viewed  chan struct{} // closed, and replaced, with each view
+	taken   forwarder.Classification
+	zoneMap zoneMapFile
+	drained map[string]bool // backends, in the snapshot in force
 
 	guarding sync.Mutex // serialises changes of the kernel's blackholes
 }
@@ -78,7 +78,7 @@ type Appliance struct {
 func New(path string, c *config.Config, version string, log *zap.Logger) (*Appliance, error) {
 	a := &Appliance{
 		path: path, version: version, log: log, started: time.Now(), clock: bootClock(),
-		events: metrics.NewEvents(), weights: newWeightReports(), conflicts: make(map[string]time.Time),
+		events: metrics.NewEvents(), weights: newWeightReports(),
 		viewed: make(chan struct{}),
 	}
 	a.config.Store(c)
@@ -139,10 +139,11 @@ func New(path string, c *config.Config, version string, log *zap.Logger) (*Appli
 	if a.tracker, err = composite.New(aggregated, a.onHealthChange); err != nil {
 		return nil, err
 	}
+	a.claims = newClaims(a)
 	a.supervisor = forwarder.NewSupervisor(forwarder.SupervisorOptions{
 		Shared: &forwarder.Shared{
 			Table: a.table, Fragments: conntrack.NewFragments(fragmentRecords, a.table.Seed()), Snapshot: a.builder.Current, Clock: a.clock,
-			Batch: c.Tuning.Batch, Frame: c.Tuning.FrameSize, Route: &forwarder.Routing{},
+			Batch: c.Tuning.Batch, Frame: c.Tuning.FrameSize, Route: &forwarder.Routing{}, Claims: a.claims.incoming,
 		},
 		Interfaces: a.slots.configs(c),
 		Probes:     a.probes,
@@ -218,6 +219,8 @@ func (a *Appliance) Run(ctx context.Context) error {
 	run(&group, "age flows", func() error { a.sweep(rest); return nil })
 	run(&group, "join multicast groups", func() error { a.groups.run(rest); return nil })
 	run(&group, "announce", func() error { a.announcer.run(rest); return nil })
+	run(&group, "take claims", func() error { a.claims.run(rest); return nil })
+	run(&group, "listen for claims", func() error { a.claims.listen(rest); return nil })
 	run(&group, "follow weights", func() error { a.followWeights(rest); return nil })
 	run(&group, "keep time", func() error { a.keepTime(rest); return nil })
 	run(&group, "control", func() error { return admin.Serve(rest, adminSocket, a) })
@@ -285,7 +288,7 @@ func (a *Appliance) sweep(ctx context.Context) {
 }
 
 // keepTime does what is due by the clock: readiness, ends of drains, the zone
-// map file, the log of address conflicts.
+// map file.
 func (a *Appliance) keepTime(ctx context.Context) {
 	ready := time.After(readyAfter)
 	tick := time.NewTicker(time.Second)
@@ -307,7 +310,6 @@ func (a *Appliance) keepTime(ctx context.Context) {
 				a.keepGuard()
 			}
 			a.checkZoneMap()
-			a.logConflicts()
 		}
 	}
 }

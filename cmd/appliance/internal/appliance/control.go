@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -43,6 +42,9 @@ func (a *Appliance) publishLocked(why string) {
 	a.supervisor.SetClassification(take)
 	if why == linksChanged || moved {
 		a.groups.set(groupsOf(snap, take))
+	}
+	if moved {
+		a.claims.look(take.Answers)
 	}
 	a.announcer.announce(snap, fresh)
 }
@@ -222,23 +224,6 @@ func (a *Appliance) onForwarderEvent(e forwarder.Event) {
 		a.log.Warn("queue stands still and is bound anew", fields...)
 	case forwarder.EventRefused:
 		a.log.Error("the kernel refused; trying again while everything else goes on", append(fields, zap.Error(e.Err))...)
-	}
-}
-
-// logConflicts tells of other hosts that claim an address answered for here,
-// once a minute for each.
-func (a *Appliance) logConflicts() {
-	for _, c := range a.supervisor.Conflicts() {
-		addr := packet.Netip(c.Addr).String()
-		if time.Duration(a.clock()-c.At) > 2*time.Second {
-			continue
-		}
-		if last, ok := a.conflicts[addr]; ok && time.Since(last) < time.Minute {
-			continue
-		}
-		a.conflicts[addr] = time.Now()
-		a.log.Error("another host claims an address of a forwarding rule or route: find it, or two machines will share its traffic",
-			zap.String("address", addr), zap.String("mac", macWord(c.MAC)))
 	}
 }
 

@@ -58,11 +58,7 @@ func (a *Appliance) Status() admin.Status {
 	slices.SortFunc(s.Zones, func(x, y admin.ZoneBytes) int {
 		return cmp.Or(cmp.Compare(x.ClientZone, y.ClientZone), cmp.Compare(x.BackendZone, y.BackendZone))
 	})
-	for _, c := range a.supervisor.Conflicts() {
-		s.Conflicts = append(s.Conflicts, admin.AddressClaim{
-			Address: packet.Netip(c.Addr).String(), MAC: macWord(c.MAC), AgoSec: time.Duration(a.clock() - c.At).Seconds(),
-		})
-	}
+	a.claims.status(&s, totals.MissedClaims)
 	return s
 }
 

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"zonehop/cmd/appliance/internal/admin"
+	"zonehop/forwarder/claim"
 )
 
 // Source is where the numbers come from; safe for concurrent use.
@@ -107,6 +108,8 @@ var (
 	capacity    = desc("flow_table_capacity", "Lines of the flow table.")
 	rejected    = desc("flow_table_rejected_total", "Flows forwarded without an entry.", "cause")
 	midFlow     = desc("mid_flow_misses_total", "TCP packets without SYN whose connection had no entry.")
+	claims      = desc("address_claims_total", "What other hosts said about addresses that are answered for here.", "kind")
+	missed      = desc("address_claims_missed_total", "Such messages that came too fast to be looked at.")
 	health      = desc("backend_health", "1 healthy, 0 unhealthy, -1 unknown.", "backend", "check")
 	ofSource    = desc("health_source", "1 healthy, 0 unhealthy, -1 unknown.", "name")
 	ofComposite = desc("composite_health", "1 healthy, 0 unhealthy, -1 unknown.", "name")
@@ -180,6 +183,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	counter(rejected, t.RejectedQuota, "quota")
 	counter(rejected, t.RejectedFull, "full")
 	counter(midFlow, s.Accounting.MidFlow)
+	counter(claims, s.Claims.Conflicts, claim.Conflict.String())
+	counter(claims, s.Claims.Probes, claim.Probe.String())
+	counter(missed, s.Claims.Missed)
 	gauge(generation, float64(s.Generation))
 
 	type probed struct{ backend, check string }
