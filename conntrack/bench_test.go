@@ -81,6 +81,9 @@ func benchHits(b *testing.B, w *Writer, flows, first uint64, refused int) {
 		for i := range hashes {
 			sink += w.Touch(hashes[i])
 		}
+		for i := range hashes {
+			sink += w.TouchRest(&batch[i], hashes[i])
+		}
 		for i := range batch {
 			if _, _, ref, ok := w.Lookup(&batch[i], hashes[i], now); ok {
 				w.Hit(ref, now, 60, false)
@@ -128,6 +131,9 @@ func BenchmarkInsert(b *testing.B) {
 		}
 		for i := range hashes {
 			sink += w.Touch(hashes[i])
+		}
+		for i := range hashes {
+			sink += w.TouchRest(&keys[i], hashes[i])
 		}
 		for i := range keys {
 			if _, _, _, ok := w.Lookup(&keys[i], hashes[i], now); ok {

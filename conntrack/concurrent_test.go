@@ -95,7 +95,7 @@ func TestInterleavedInsert(t *testing.T) {
 func interleave(t *testing.T, order []int, lines [3]uint32) {
 	table := newTable(t, Options{Lines: 1024, Seed: 3})
 	k := flowKey(0)
-	hash := uint64(8) << 32 // buckets 0 and 1
+	hash := k.Hash(3)&tagBits | 8<<32 // buckets 0 and 1
 	var w [3]*Writer
 	var ident [3]uint64
 	var got [3]Backend
@@ -106,7 +106,7 @@ func interleave(t *testing.T, order []int, lines [3]uint32) {
 	for _, who := range order {
 		b := MakeBackend(uint32(who+1), 0)
 		if ident[who] == 0 {
-			ident[who] = w[who].publish(lines[who], 0, &k, b, makeSeen(0, 0, Confirmed), 60)
+			ident[who] = w[who].publish(lines[who], 0, &k, hash, b, makeSeen(0, 0, Confirmed), 60)
 			continue
 		}
 		_, other, won := w[who].settle(lines[who], ident[who], &k, hash, 0)

@@ -7,9 +7,10 @@
 //	       └─ high half ─► bucket ▢▢▢▢▢▢▢▢
 //
 // A [Table] is a power of two of lines outside the Go heap. A key may be in two
-// buckets of eight lines; in each, one line is its home. Look-ups try the two
-// home lines, then the others, so they end after 16 lines whatever the load.
-// New entries take the first bucket while it is nearly empty, then the emptier
+// buckets of eight lines; in each, one line is its home. Look-ups try the first
+// home line, then the lines whose tag, a byte beside the table, says that they
+// may hold the key: mostly one, and never more than 16 whatever the load. New
+// entries take the first bucket while it is nearly empty, then the emptier
 // one, and the home line if it is free. With 2^24 lines (measured through
 // Insert, none refused): at 25 % load 85.7 % of the entries are in their first
 // home line and 88.7 % in either; at 60 % load, which is 10 M entries, 62.3 %

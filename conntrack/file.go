@@ -266,7 +266,10 @@ func (f *file) table(n int, o Options) (*Table, error) {
 	}
 	f.mem = mem
 	touched := wordsOf(mem[l.touched : l.touched+int64(touchedWords(n))*8])
-	t := tableOf(storeOf(mem[l.lines:l.end]), touched, f.close, o)
+	t, err := tableOf(mem[l.lines:l.end], touched, f.close, o)
+	if err != nil {
+		return nil, errors.Join(err, syscall.Munmap(mem))
+	}
 	t.file = f
 	return t, nil
 }

@@ -55,11 +55,11 @@ func (w *Writer) Insert(k *Key, hash uint64, b Backend, now Tick, lenBytes uint3
 		if free == noLine {
 			break
 		}
-		if !confirmed && !w.acquire() {
+		if !confirmed && !w.acquireHere(hash, now) {
 			w.count(rejectedQuota)
 			return b, RejectedQuota
 		}
-		ident := w.publish(i, free, k, b, makeSeen(now, now, state), lenBytes)
+		ident := w.publish(i, free, k, hash, b, makeSeen(now, now, state), lenBytes)
 		if ident == noLine {
 			if !confirmed {
 				w.giveBack()
@@ -79,10 +79,22 @@ func (w *Writer) Insert(k *Key, hash uint64, b Backend, now Tick, lenBytes uint3
 	return b, RejectedFull
 }
 
+// acquireHere takes one of the quota of Unconfirmed entries, if need be from
+// those in the buckets of a hash whose time is over.
+func (w *Writer) acquireHere(hash uint64, now Tick) bool {
+	if w.acquire() {
+		return true
+	}
+	h1, h2 := w.homes(hash)
+	w.survey(h1, now)
+	w.survey(h2, now)
+	return w.acquire()
+}
+
 // publish claims the free line i, whose ident is free, and makes a tentative
 // entry in it. It returns the ident of that, or noLine if another writer took
 // the line.
-func (w *Writer) publish(i uint32, free uint64, k *Key, b Backend, seen uint64, lenBytes uint32) (ident uint64) {
+func (w *Writer) publish(i uint32, free uint64, k *Key, hash uint64, b Backend, seen uint64, lenBytes uint32) (ident uint64) {
 	l := w.at(i)
 	w.t.touch(i) // before the line changes, so that Recover looks at it even if this writer dies
 	if !l.ident.CompareAndSwap(free, claimIdent(free)) {
@@ -92,6 +104,7 @@ func (w *Writer) publish(i uint32, free uint64, k *Key, b Backend, seen uint64, 
 	l.setKey(k)
 	l.seen.Store(seen)
 	l.volume.Store(firstVolume(lenBytes))
+	w.setTag(i, tagOf(hash))
 	ident = freeIdent(free) | tentative | uint64(b)
 	l.ident.Store(ident)
 	return ident
@@ -107,68 +120,60 @@ func (w *Writer) join(i uint32, ident uint64, now Tick, lenBytes uint32) (Backen
 // noLine is the ident of no line to insert into.
 const noLine = seqOne
 
-// firstBucketLines is up to how many entries the first bucket of a key is taken
-// without looking which one is emptier: so most look-ups end in the first line
-// of the first bucket. Simulated with 2^24 lines and 10 M entries: 0 refuses
-// none and has 51 % of the entries there, 3 refuses none and has 62 % (86 % of
-// 4 M), 5 refuses 3, 6 refuses 517.
-const firstBucketLines = 3
-
-// place looks through both buckets of a key. If it has a live entry, that is
-// returned as found. Otherwise the line to insert into and its ident, or
-// noLine: the first bucket while that is nearly empty, then the emptier one; in
-// it the home line if that is free. Expired entries
-// on the way are ended, so that none can come back to life beside a new one.
+// place finds the live entry of a key, or else the line to insert into and its
+// ident, or noLine. Expired entries on the way are ended, so that none can come
+// back to life beside a new one.
 func (w *Writer) place(k *Key, hash uint64, now Tick) (i uint32, ident uint64, found bool) {
 	h1, h2 := w.homes(hash)
-	a, found := w.survey(h1, k, now)
-	if found {
-		return a.line, a.ident, true
+	for _, home := range [2]uint32{h1, h2} {
+		for marks := tagged(w.tags(home).Load(), tagOf(hash)); marks != 0; marks &= marks - 1 {
+			i = marked(home, marks)
+			ident, seen, ok := w.at(i).match(k)
+			switch {
+			case !ok:
+			case w.limits.expired(seen, k.Meta, now):
+				w.expire(i, seen)
+			default:
+				return i, ident, true
+			}
+		}
 	}
-	b, found := w.survey(h2, k, now)
-	if found || (b.room > a.room && a.room < bucketLines-firstBucketLines) {
-		return b.line, b.ident, found
+	if i, ok := w.vacancy(hash); ok {
+		if ident = w.at(i).ident.Load(); isFree(ident) {
+			return i, ident, false
+		}
+	}
+	// Full, or another writer is about to take that line: look at each.
+	a, b := w.survey(h1, now), w.survey(h2, now)
+	if b.room > a.room && a.room < bucketLines-firstBucketLines {
+		a = b
 	}
 	return a.line, a.ident, false
 }
 
-// spot is what a survey found: the line of the key's entry, or the first free
-// line of the bucket (ident noLine: none) and how many are free.
+// spot is what a survey found: the first free line of a bucket (ident noLine:
+// none) and how many are free.
 type spot struct {
 	line  uint32
 	ident uint64
 	room  int
 }
 
-// survey looks through the bucket of a home line, the home line first.
-func (w *Writer) survey(home uint32, k *Key, now Tick) (s spot, found bool) {
+// survey looks at each line of the bucket of a home line, that one first, and
+// ends the entries whose time is over.
+func (w *Writer) survey(home uint32, now Tick) (s spot) {
 	s.ident = noLine
 	for n := uint32(0); n < bucketLines; n++ {
 		l := w.at(home ^ n)
-		ident := l.ident.Load()
-		if holdsEntry(ident) {
-			seen, meta := l.seen.Load(), l.meta.Load()
-			same := meta == k.Meta && l.hasKey(k)
-			if seen == 0 || l.ident.Load() != ident {
-				continue // at its end, or changed while it was read
-			}
-			if !w.limits.expired(seen, meta, now) {
-				if same {
-					return spot{line: home ^ n, ident: ident}, true
-				}
-				continue
-			}
-			w.expire(l, seen)
-			ident = l.ident.Load()
-		}
-		if isFree(ident) {
+		w.sweepLine(home^n, now)
+		if ident := l.ident.Load(); isFree(ident) {
 			if s.room == 0 {
 				s.line, s.ident = home^n, ident
 			}
 			s.room++
 		}
 	}
-	return s, false
+	return s
 }
 
 // settle makes the tentative entry in line i the only one of its key. If that
@@ -177,35 +182,26 @@ func (w *Writer) survey(home uint32, k *Key, now Tick) (s spot, found bool) {
 func (w *Writer) settle(i uint32, ident uint64, k *Key, hash uint64, now Tick) (winner uint32, other uint64, won bool) {
 	h1, h2 := w.homes(hash)
 	other = noLine
-	for n := range uint32(2 * bucketLines) {
-		j := h1 ^ n
-		if n >= bucketLines {
-			j = h2 ^ (n - bucketLines)
-		}
-		if j == i {
-			continue
-		}
-		for l := w.at(j); l.meta.Load() == k.Meta; {
-			rival, seen, ok := l.match(k)
-			if !ok {
-				break
-			}
-			if w.limits.expired(seen, k.Meta, now) {
-				w.expire(l, seen)
-				continue
-			}
-			if isTentative(rival) && j > i {
-				w.evict(l, rival)
-				continue
-			}
-			if other == noLine || !isTentative(rival) {
+	for _, home := range [2]uint32{h1, h2} {
+		for marks := tagged(w.tags(home).Load(), tagOf(hash)); marks != 0; {
+			j := marked(home, marks)
+			rival, seen, ok := w.at(j).match(k)
+			switch {
+			case !ok || j == i:
+			case w.limits.expired(seen, k.Meta, now):
+				w.expire(j, seen)
+				continue // unless it was hit by now
+			case isTentative(rival) && j > i:
+				w.evict(j, rival)
+				continue // unless it has settled by now
+			case other == noLine || !isTentative(rival):
 				winner, other = j, rival
 			}
-			break
+			marks &= marks - 1
 		}
 	}
 	if other != noLine {
-		w.withdraw(w.at(i), ident)
+		w.withdraw(i, ident)
 		return winner, other, false
 	}
 	if w.at(i).ident.CompareAndSwap(ident, ident&^tentative) {
@@ -220,21 +216,24 @@ func (w *Writer) settle(i uint32, ident uint64, k *Key, hash uint64, now Tick) (
 
 // evict ends the tentative entry of another writer, unless that has settled it
 // by now. That writer finds out when it tries to.
-func (w *Writer) evict(l *line, ident uint64) {
+func (w *Writer) evict(i uint32, ident uint64) {
+	l := w.at(i)
 	if !l.ident.CompareAndSwap(ident, claimIdent(ident)) {
 		return
 	}
 	if seen := l.seen.Swap(0); seen != 0 {
 		w.accountFreed(seen)
 	}
+	w.clearTag(i)
 	l.ident.Store(freeIdent(ident))
 }
 
 // withdraw ends an own entry, unless somebody else has.
-func (w *Writer) withdraw(l *line, ident uint64) {
+func (w *Writer) withdraw(i uint32, ident uint64) {
+	l := w.at(i)
 	for {
 		seen := l.seen.Load()
-		if seen == 0 || seqOf(l.ident.Load()) != seqOf(ident) || w.end(l, seen) {
+		if seen == 0 || seqOf(l.ident.Load()) != seqOf(ident) || w.end(i, seen) {
 			return
 		}
 	}

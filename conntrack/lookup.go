@@ -9,13 +9,33 @@ type Ref struct {
 	seq  uint16
 }
 
-// Touch loads the two lines where an entry of this hash most likely is, so
-// that they are in cache when [Writer.Lookup] needs them. Called for a whole
-// batch before the first look-up, the loads overlap. The result has no meaning
-// but must be used, or the compiler may drop the loads.
-func (w *Writer) Touch(hash uint64) uint64 {
-	i, j := w.homes(hash)
-	return w.at(i).ident.Load() + w.at(j).ident.Load()
+// Touch loads the line where an entry of this hash most likely is, so that it
+// is in cache when [Writer.Lookup] needs it. Called for a whole batch before the
+// first look-up, the loads overlap. The result has no meaning but must be used,
+// or the compiler may drop the loads.
+func (w *Writer) Touch(hash uint64) uint64 { return w.at(uint32(hash)).ident.Load() }
+
+// TouchRest is called likewise, between the two: if the line that Touch loaded
+// holds another key, it loads the line where the entry is instead, or where a new
+// one will be.
+func (w *Writer) TouchRest(k *Key, hash uint64) uint64 {
+	if l := w.at(uint32(hash)); (l.meta.Load()^k.Meta)|(l.src[1].Load()^k.Src[1]) == 0 {
+		return 0
+	}
+	return w.touchRest(hash)
+}
+
+func (w *Writer) touchRest(hash uint64) uint64 {
+	h1, h2 := w.homes(hash)
+	tag := tagOf(hash)
+	if marks := tagged(w.tags(h1).Load(), tag); marks != 0 {
+		return w.at(marked(h1, marks)).ident.Load()
+	}
+	if marks := tagged(w.tags(h2).Load(), tag); marks != 0 {
+		return w.at(marked(h2, marks)).ident.Load()
+	}
+	i, _ := w.vacancy(hash)
+	return w.at(i).ident.Load()
 }
 
 // Lookup returns the backend and state of the live entry of a key, and a Ref
@@ -41,22 +61,21 @@ func (t *Table) Entry(k *Key, now Tick) (e Entry, ok bool) {
 
 // find returns the line of a key's entry and its words; ident 0 is none.
 func (s *store) find(k *Key, hash uint64) (i uint32, ident, seen uint64) {
-	i, j := s.homes(hash)
+	i = uint32(hash) & s.mask
 	if ident, seen, ok := s.at(i).match(k); ok {
 		return i, ident, seen
 	}
-	if ident, seen, ok := s.at(j).match(k); ok {
-		return j, ident, seen
-	}
-	for n := uint32(1); n < bucketLines; n++ {
-		if l := s.at(i ^ n); l.meta.Load() == k.Meta {
-			if ident, seen, ok := l.match(k); ok {
-				return i ^ n, ident, seen
-			}
-		}
-		if l := s.at(j ^ n); l.meta.Load() == k.Meta {
-			if ident, seen, ok := l.match(k); ok {
-				return j ^ n, ident, seen
+	return s.search(k, hash)
+}
+
+// search is find without a look at the first home line beforehand.
+func (s *store) search(k *Key, hash uint64) (i uint32, ident, seen uint64) {
+	h1, h2 := s.homes(hash)
+	for _, home := range [2]uint32{h1, h2} {
+		for marks := tagged(s.tags(home).Load(), tagOf(hash)); marks != 0; marks &= marks - 1 {
+			i := marked(home, marks)
+			if ident, seen, ok := s.at(i).match(k); ok {
+				return i, ident, seen
 			}
 		}
 	}

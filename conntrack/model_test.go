@@ -26,8 +26,12 @@ type model struct {
 	keys    []Key
 }
 
-// narrow hashes into two buckets, so that they are full after 16 entries.
-func narrow(k *Key) uint64 { return k.Hash(3) & 0x0000_000f_0000_000f }
+// narrow hashes into two buckets, so that they are full after 16 entries. Tags
+// are those of the hash.
+func narrow(k *Key) uint64 { return k.Hash(3) & (0x0000_000f_0000_000f | tagBits) }
+
+// tagBits are those that tagOf reads.
+const tagBits = 0xff00_0000_ff00_0000
 
 func newModel(t *rapid.T) *model {
 	table, err := New(Options{

@@ -11,8 +11,11 @@ package conntrack
 func (t *Table) Recover(now Tick) (emptied int) {
 	var inState [stateEnd]uint64
 	t.eachTouched(func(i uint32, l *line) {
+		t.clearTag(i)
 		ident := l.ident.Load()
 		if holdsEntry(ident) && t.sound(i, l, now) {
+			k := l.key()
+			t.setTag(i, tagOf(k.Hash(t.seed)))
 			l.ident.Store(ident &^ tentative)
 			inState[stateOf(l.seen.Load())]++
 			return

@@ -22,15 +22,27 @@ func TestDeadWriter(t *testing.T) {
 			l.setKey(&k)
 			l.seen.Store(makeSeen(0, 0, Unconfirmed))
 		}, false, 1},
+		{"tagged", func(w *Writer, l *line) {
+			l.ident.Store(claimIdent(0))
+			l.setKey(&k)
+			l.seen.Store(makeSeen(0, 0, Unconfirmed))
+			w.setTag(0, tagOf(narrow(&k)))
+		}, false, 1},
 		{"published", func(w *Writer, l *line) {
 			if !w.acquire() {
 				t.Fatal("no quota")
 			}
-			w.publish(0, 0, &k, b, makeSeen(0, 0, Unconfirmed), 60)
+			w.publish(0, 0, &k, narrow(&k), b, makeSeen(0, 0, Unconfirmed), 60)
 		}, true, 0},
 		{"ended", func(w *Writer, l *line) {
-			w.publish(0, 0, &k, b, makeSeen(0, 0, Confirmed), 60)
+			w.publish(0, 0, &k, narrow(&k), b, makeSeen(0, 0, Confirmed), 60)
 			l.seen.Store(0)
+		}, false, 1},
+		{"tag cleared", func(w *Writer, l *line) {
+			ident := w.publish(0, 0, &k, narrow(&k), b, makeSeen(0, 0, Confirmed), 60)
+			l.seen.Store(0)
+			l.ident.Store(claimIdent(ident))
+			w.clearTag(0)
 		}, false, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -108,7 +120,7 @@ func TestRecoverDuplicates(t *testing.T) {
 			}
 			w := table.NewWriter()
 			for n, i := range lines {
-				ident := w.publish(i, 0, &k, MakeBackend(uint32(n+1), 0), makeSeen(0, 0, Confirmed), 60)
+				ident := w.publish(i, 0, &k, k.Hash(3), MakeBackend(uint32(n+1), 0), makeSeen(0, 0, Confirmed), 60)
 				if c.settled[n] {
 					table.at(i).ident.Store(ident &^ tentative)
 				}

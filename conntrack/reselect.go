@@ -61,7 +61,7 @@ func (w *Writer) Remove(ref Ref) bool {
 		if seen == 0 || seqOf(l.ident.Load()) != ref.seq {
 			return false
 		}
-		if w.end(l, seen) {
+		if w.end(ref.line, seen) {
 			return true
 		}
 	}

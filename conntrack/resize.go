@@ -35,7 +35,8 @@ func (t *Table) adopt(from *Table) (lost int) {
 			return
 		}
 		k := l.key()
-		i, free, found := w.place(&k, k.Hash(t.seed), lastOf(seen))
+		hash := k.Hash(t.seed)
+		i, free, found := w.place(&k, hash, lastOf(seen))
 		if found || free == noLine {
 			lost++
 			return
@@ -45,6 +46,7 @@ func (t *Table) adopt(from *Table) (lost int) {
 		to.setKey(&k)
 		to.seen.Store(seen)
 		to.volume.Store(l.volume.Load())
+		t.setTag(i, tagOf(hash))
 		to.ident.Store(freeIdent(free) | uint64(backendOf(ident)))
 		inState[stateOf(seen)]++
 	})

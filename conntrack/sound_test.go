@@ -7,8 +7,8 @@ type failer interface {
 }
 
 // checkSound checks what must hold whenever no writer is in the middle of
-// something: one live entry per key, free lines empty, and counters, states and
-// quota that add up.
+// something: one live entry per key, free lines empty, tags that lead to the
+// entries, and counters, states and quota that add up.
 func checkSound(t failer, table *Table) {
 	t.Helper()
 	var inState [stateEnd]uint64
@@ -23,6 +23,10 @@ func checkSound(t failer, table *Table) {
 		}
 		if holdsEntry(ident) != (seen != 0) {
 			t.Fatalf("line %d is half freed: ident %x, seen %x", i, ident, seen)
+		}
+		k, tag := l.key(), table.tags(i).Load()>>tagShift(i)&0xff
+		if want := tagOf(k.Hash(table.seed)); seen == 0 && tag != 0 || seen != 0 && tag != want {
+			t.Fatalf("line %d has tag %x, seen %x, want %x", i, tag, seen, want)
 		}
 		if seen == 0 {
 			return

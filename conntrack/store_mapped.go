@@ -4,17 +4,32 @@ package conntrack
 
 import (
 	"fmt"
+	"sync/atomic"
 	"syscall"
 )
 
-// newStore maps zeroed memory for n lines, a power of two, outside the Go
-// heap: the garbage collector neither scans it nor counts it. Pages are taken
-// from the system when they are first written.
-func newStore(n int) (s store, release func() error, err error) {
-	mem, err := syscall.Mmap(-1, 0, n*lineLen, syscall.PROT_READ|syscall.PROT_WRITE,
+// newLines maps zeroed memory for n lines, a power of two, outside the Go heap:
+// the garbage collector neither scans it nor counts it. Pages are taken from the
+// system when they are first written.
+func newLines(n int) (lines []byte, release func() error, err error) { return mapZeroed(n * lineLen) }
+
+// newTags maps the tags of n lines likewise. Each page of them stands for 4096
+// lines all over the memory that flows use, so few pages stay unused; they are
+// large ones if the system has some.
+func newTags(n int) (tags []atomic.Uint64, release func() error, err error) {
+	mem, release, err := mapZeroed(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	_ = syscall.Madvise(mem, syscall.MADV_HUGEPAGE) // refused where there are none: a matter of speed alone
+	return wordsOf(mem), release, nil
+}
+
+func mapZeroed(lenBytes int) (mem []byte, release func() error, err error) {
+	mem, err = syscall.Mmap(-1, 0, lenBytes, syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
 	if err != nil {
-		return store{}, nil, fmt.Errorf("map %d bytes for the flow table: %w", n*lineLen, err)
+		return nil, nil, fmt.Errorf("map %d bytes for the flow table: %w", lenBytes, err)
 	}
-	return storeOf(mem), func() error { return syscall.Munmap(mem) }, nil
+	return mem, func() error { return syscall.Munmap(mem) }, nil
 }

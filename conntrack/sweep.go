@@ -16,21 +16,24 @@ func (w *Writer) Sweep(now Tick, maxLines int) {
 		}
 		maxLines -= regionLines
 		for i := uint32(region) << regionShift; ; {
-			w.sweepLine(w.at(i), now)
-			if i++; i%regionLines == 0 {
+			for marks := everyTop &^ untagged(w.tags(i).Load()); marks != 0; marks &= marks - 1 {
+				w.sweepLine(marked(i, marks), now)
+			}
+			if i += bucketLines; i%regionLines == 0 {
 				break
 			}
 		}
 	}
 }
 
-func (w *Writer) sweepLine(l *line, now Tick) {
+func (w *Writer) sweepLine(i uint32, now Tick) {
+	l := w.at(i)
 	ident := l.ident.Load()
 	if !holdsEntry(ident) {
 		return
 	}
 	seen, meta := l.seen.Load(), l.meta.Load()
 	if seen != 0 && l.ident.Load() == ident && w.limits.expired(seen, meta, now) {
-		w.expire(l, seen)
+		w.expire(i, seen)
 	}
 }

@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"sync"
@@ -75,11 +76,15 @@ func New(o Options) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, release, err := newStore(n)
+	mem, release, err := newLines(n)
 	if err != nil {
 		return nil, err
 	}
-	return tableOf(s, make([]atomic.Uint64, touchedWords(n)), release, o), nil
+	t, err := tableOf(mem, make([]atomic.Uint64, touchedWords(n)), release, o)
+	if err != nil {
+		return nil, errors.Join(err, release())
+	}
+	return t, nil
 }
 
 // complete checks the options, fills in defaults and returns the number of
@@ -116,8 +121,14 @@ func (o *Options) complete() (n int, err error) {
 func touchedWords(n int) int { return max(1, n/regionLines/64) }
 
 // tableOf makes a table of memory that has room for its lines and one bit for
-// each of their regions. The options are complete.
-func tableOf(s store, touched []atomic.Uint64, release func() error, o Options) *Table {
+// each of their regions. The options are complete. Its Close releases that
+// memory; on an error it is still the caller's.
+func tableOf[T byte | line](lines []T, touched []atomic.Uint64, release func() error, o Options) (*Table, error) {
+	tags, releaseTags, err := newTags(linesIn(lines))
+	if err != nil {
+		return nil, err
+	}
+	s := storeOf(lines, tags)
 	quota := max(int64(o.HalfOpenShare*float64(s.mask+1)), 1)
 	t := &Table{
 		store:      s,
@@ -126,10 +137,10 @@ func tableOf(s store, touched []atomic.Uint64, release func() error, o Options) 
 		seed:       o.Seed,
 		quota:      quota,
 		leaseLen:   min(max(quota/1024, 1), 64),
-		releaseMem: release,
+		releaseMem: func() error { return errors.Join(release(), releaseTags()) },
 	}
 	t.unused.Store(quota)
-	return t
+	return t, nil
 }
 
 func newLimits(o *Options) *limits {

@@ -9,7 +9,7 @@ type Writer struct {
 	limits *limits //
 	t      *Table
 	lease  int64 // Unconfirmed entries this writer may still make; below 0: owed
-	_      [88]byte
+	_      [80]byte
 
 	counters // written by this writer alone, read by all
 }
@@ -126,10 +126,11 @@ func (w *Writer) reopen() {
 	}
 }
 
-// end ends the entry of l if its seen word still is the given one: it accounts
-// for it and frees the line. False means that somebody else changed the entry
-// and nothing was done.
-func (w *Writer) end(l *line, seen uint64) bool {
+// end ends the entry of line i if its seen word still is the given one: it
+// accounts for it and frees the line. False means that somebody else changed the
+// entry and nothing was done.
+func (w *Writer) end(i uint32, seen uint64) bool {
+	l := w.at(i)
 	if !l.seen.CompareAndSwap(seen, 0) {
 		return false
 	}
@@ -138,15 +139,20 @@ func (w *Writer) end(l *line, seen uint64) bool {
 		// The entry stays dead as long as ident is the same. Another ident
 		// with a live entry, or none: a rival has freed the line already.
 		ident := l.ident.Load()
-		if !holdsEntry(ident) || l.seen.Load() != 0 || l.ident.CompareAndSwap(ident, freeIdent(ident)) {
+		if !holdsEntry(ident) || l.seen.Load() != 0 {
+			return true
+		}
+		if l.ident.CompareAndSwap(ident, claimIdent(ident)) {
+			w.clearTag(i)
+			l.ident.Store(freeIdent(ident))
 			return true
 		}
 	}
 }
 
 // expire ends an entry whose time is over, unless it was hit by now.
-func (w *Writer) expire(l *line, seen uint64) {
-	if w.end(l, seen) {
+func (w *Writer) expire(i uint32, seen uint64) {
+	if w.end(i, seen) {
 		w.count(expiredEvent)
 	}
 }

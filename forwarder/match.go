@@ -63,6 +63,11 @@ func (w *Worker) process(b *binding, descs []xsk.Desc) {
 			lines ^= w.flows.Touch(it.hash)
 		}
 	}
+	for i := range items {
+		if it := &items[i]; it.rule != nil {
+			lines ^= w.flows.TouchRest(&it.key, it.hash)
+		}
+	}
 	w.touched ^= lines ^ uint64(touched)
 	for i := range items {
 		switch it := &items[i]; {
