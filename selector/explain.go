@@ -46,6 +46,7 @@ type Share struct {
 var (
 	ErrNoRule   = errors.New("no such rule or route")
 	ErrFamilies = errors.New("addresses and rule are of different IP versions")
+	ErrNotTaken = errors.New("the packet is not for it")
 )
 
 // Explain says which backend a new connection of a rule or route would get, and why. The tuple's
@@ -66,6 +67,9 @@ func (s *Snapshot) Explain(rule string, t Tuple) (Explanation, error) {
 		if familyOf(netipOf(a)) != r.Family {
 			return Explanation{}, fmt.Errorf("rule or route %q: %v: %w", rule, netipOf(a), ErrFamilies)
 		}
+	}
+	if other := s.taker(r, &t); other != r {
+		return Explanation{}, fmt.Errorf("rule or route %q: %w: %s", rule, ErrNotTaken, elsewhere(other, s.VIP(t.Dst) != nil))
 	}
 	zone, region := s.clients.lookup(t.Src)
 	set := s.members(r.Service, r.Family)
@@ -102,6 +106,34 @@ func (s *Snapshot) Explain(rule string, t Tuple) (Explanation, error) {
 		x.Backend, x.Slot = b.Name, &slot
 	}
 	return x, nil
+}
+
+// taker is the rule or route that takes a packet, nil if none does: r if it is so on any of the ports.
+func (s *Snapshot) taker(r *Rule, t *Tuple) (taker *Rule) {
+	if v := s.VIP(t.Dst); v != nil {
+		return v.Rule(t.Proto, t.DstPort, t.HasPorts)
+	}
+	for port := range max(1, len(s.Ports)) {
+		if found := s.Route(t.Src, t.Dst, t.Proto, port); found == r {
+			return r
+		} else if taker == nil {
+			taker = found
+		}
+	}
+	return taker
+}
+
+// elsewhere says what becomes of a packet that is for another rule, or for none.
+func elsewhere(other *Rule, vip bool) string {
+	switch {
+	case other != nil && other.Route:
+		return "route " + other.Name + " takes it"
+	case other != nil:
+		return "forwarding rule " + other.Name + " takes it"
+	case vip:
+		return "no rule of that address takes it, and it is dropped"
+	}
+	return "neither a rule nor a route takes it, and it is left to the host"
 }
 
 // Shares is the expected share of every backend that new connections of a rule from a client zone (0

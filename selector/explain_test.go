@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -154,5 +156,52 @@ func TestLastResortPrefersDeliverable(t *testing.T) {
 	b.SetDelivery(addr("172.16.0.0"), Delivery{State: NoRoute, Port: -1})
 	if s = b.Publish(3); len(s.Shares(&s.Rules[0], 1)) != 4 {
 		t.Errorf("with nothing deliverable %d backends are selected from, want 4", len(s.Shares(&s.Rules[0], 1)))
+	}
+}
+
+// TestExplainNotTaken: of a packet that another rule takes, or none, nothing is said as if this one did.
+func TestExplainNotTaken(t *testing.T) {
+	o := spillOptions()
+	web := o.Services[0].Name
+	o.Ports = []string{"eth0", "eth1"}
+	o.Rules = append(o.Rules, RuleOptions{Name: "dns", Address: addr("192.0.2.1"), Protocol: protoUDP, Ports: []PortRange{{53, 53}}, Service: web})
+	o.Routes = []RouteOptions{
+		{Name: "wide", DestRange: netip.MustParsePrefix("192.0.0.0/16"), Service: web},
+		{Name: "tcp", DestRange: netip.MustParsePrefix("192.0.0.0/16"), Protocol: protoTCP, Interfaces: []string{"eth1"}, Service: web},
+		{Name: "narrow", DestRange: netip.MustParsePrefix("192.0.3.0/24"), SrcRange: netip.MustParsePrefix("10.1.0.0/16"), Service: web},
+	}
+	s, err := Offline(o, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tuple := func(dst string, proto uint8, port uint16) Tuple {
+		t := tupleFrom("10.1.0.1", 1)
+		t.Dst, t.Proto, t.DstPort = words(addr(dst)), proto, port
+		return t
+	}
+	for _, c := range []struct {
+		rule  string
+		tuple Tuple
+		want  string // nothing: it takes the packet
+	}{
+		{"vip", tuple("192.0.2.1", protoTCP, 80), ""},
+		{"vip", tuple("192.0.2.1", protoUDP, 53), "forwarding rule dns takes it"},
+		{"dns", tuple("192.0.2.1", protoUDP, 53), ""},
+		{"dns", tuple("192.0.2.1", protoUDP, 54), "no rule of that address takes it, and it is dropped"},
+		{"vip", tuple("192.0.5.1", protoUDP, 80), "route wide takes it"},
+		{"wide", tuple("192.0.2.1", protoTCP, 80), "forwarding rule vip takes it"},
+		{"wide", tuple("192.0.3.1", protoUDP, 80), "route narrow takes it"},
+		{"wide", tuple("192.0.5.1", protoTCP, 80), ""}, // on eth0
+		{"tcp", tuple("192.0.5.1", protoTCP, 80), ""},  // on eth1
+		{"tcp", tuple("192.0.5.1", protoUDP, 80), "route wide takes it"},
+		{"wide", tuple("203.0.113.1", protoTCP, 80), "neither a rule nor a route takes it, and it is left to the host"},
+	} {
+		_, err := s.Explain(c.rule, c.tuple)
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("Explain(%s, %v): %v", c.rule, c.tuple, err)
+		case c.want != "" && (!errors.Is(err, ErrNotTaken) || !strings.HasSuffix(err.Error(), ": "+c.want)):
+			t.Errorf("Explain(%s, %v) = %v, want %q", c.rule, c.tuple, err, c.want)
+		}
 	}
 }

@@ -145,6 +145,11 @@ func TestExplainOffline(t *testing.T) {
 		{[]string{"--rule", "web", "--client", "fd00:1::101"}, "fd00:1::101"},
 		{[]string{"--rule", "inspect", "--client", "10.1.0.101"}, "--dst"},
 		{[]string{"--rule", "web", "--client", "10.1.0.101", "--proto", "sctpp"}, "sctpp"},
+		{[]string{"--rule", "web", "--client", "10.1.0.101", "--proto", "udp"}, "no rule of that address takes it, and it is dropped"},
+		{[]string{"--rule", "web", "--client", "10.1.0.101", "--dport", "81"}, "no rule of that address takes it, and it is dropped"},
+		{[]string{"--rule", "web", "--client", "10.1.0.101", "--dst", "10.0.100.11"}, "forwarding rule stay takes it"},
+		{[]string{"--rule", "web", "--client", "10.1.0.101", "--dst", "192.168.1.1"}, "route inspect takes it"},
+		{[]string{"--rule", "inspect", "--client", "10.1.0.101", "--dst", "203.0.113.1"}, "neither a rule nor a route takes it"},
 	} {
 		out, problems, status := program(t, append([]string{"explain", "--config", file}, wrong.args...)...)
 		if status != 1 || out != "" || !strings.HasPrefix(problems, "appliance: ") || !strings.Contains(problems, wrong.want) {

@@ -43,7 +43,7 @@ func newExplainCommand() *cobra.Command {
 	fl.StringVar(&f.rule, "rule", "", "forwarding rule or route")
 	fl.StringVar(&f.client, "client", "", "address of the client")
 	fl.StringVar(&f.dst, "dst", "", "destination address (default: the rule's address; needed for a route)")
-	fl.StringVar(&f.proto, "proto", "tcp", "tcp, udp or a protocol number")
+	fl.StringVar(&f.proto, "proto", "", "tcp, udp or a protocol number (default: the rule's, or tcp)")
 	fl.Uint16Var(&f.sport, "sport", 40000, "source port")
 	fl.Uint16Var(&f.dport, "dport", 0, "destination port (default: the rule's first)")
 	fl.StringSliceVar(&f.down, "down", nil, "backends that are unhealthy (offline)")
@@ -99,6 +99,8 @@ func explain(w io.Writer, f *explainFlags) error {
 
 func parseProtocol(s string) (uint8, error) {
 	switch strings.ToLower(s) {
+	case "":
+		return 0, nil // as the rule says
 	case "tcp":
 		return packet.ProtoTCP, nil
 	case "udp":
@@ -135,15 +137,10 @@ func explainOffline(f *explainFlags, q admin.ExplainRequest) (e selector.Explana
 	if r == nil {
 		return e, nil, fmt.Errorf("rule or route %q is not in %s", q.Rule, f.file)
 	}
-	if q.Tuple.DstPort == 0 {
-		q.Tuple.DstPort = appliance.FirstPort(c, q.Rule)
-	}
 	if r.Route && q.Tuple.Dst == "" {
 		return e, nil, fmt.Errorf("%s is a route; give the destination with --dst", q.Rule)
 	}
-	if q.Tuple.Dst == "" {
-		q.Tuple.Dst = r.Address().String()
-	}
+	appliance.Complete(&q.Tuple, r, c)
 	tuple, err := appliance.ParseTuple(q.Tuple)
 	if err != nil {
 		return e, nil, err

@@ -225,7 +225,7 @@ type ExplainRequest struct {
 type Tuple struct {
 	Client   string `json:"client"`
 	Dst      string `json:"dst,omitempty"`
-	Protocol uint8  `json:"protocol"`
+	Protocol uint8  `json:"protocol"` // 0: that of the rule, or TCP
 	SrcPort  uint16 `json:"srcPort"`
 	DstPort  uint16 `json:"dstPort"`
 }

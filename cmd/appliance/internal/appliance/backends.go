@@ -146,19 +146,14 @@ func (a *Appliance) SetAnnounce(rule string, on bool) error {
 // Explain implements admin.Appliance.
 func (a *Appliance) Explain(q admin.ExplainRequest) (admin.Explanation, error) {
 	snap := a.builder.Current()
-	tuple, err := ParseTuple(q.Tuple)
-	if err != nil {
-		return admin.Explanation{}, err
-	}
 	r := snap.Rule(q.Rule)
 	if r == nil {
 		return admin.Explanation{}, fmt.Errorf("rule or route %q: %w; see appliance status", q.Rule, admin.ErrNotFound)
 	}
-	if !r.Route && tuple.Dst == ([2]uint64{}) {
-		tuple.Dst = packet.Addr(r.Address())
-	}
-	if tuple.DstPort == 0 && tuple.HasPorts {
-		tuple.DstPort = FirstPort(a.config.Load(), r.Name)
+	Complete(&q.Tuple, r, a.config.Load())
+	tuple, err := ParseTuple(q.Tuple)
+	if err != nil {
+		return admin.Explanation{}, err
 	}
 	e, err := snap.Explain(q.Rule, tuple)
 	if err != nil {
@@ -197,13 +192,20 @@ func ParseTuple(t admin.Tuple) (selector.Tuple, error) {
 	return out, nil
 }
 
-// FirstPort is the first port of a forwarding rule; 0 if it takes all ports or
-// is a route.
-func FirstPort(c *config.Config, rule string) uint16 {
-	for i := range c.ForwardingRules {
-		if f := &c.ForwardingRules[i]; f.Name == rule && len(f.Ports) > 0 {
-			return f.Ports[0].First
+// Complete fills in what a tuple leaves out with what the rule or route is for: its address, its
+// protocol or TCP, its first port.
+func Complete(t *admin.Tuple, r *selector.Rule, c *config.Config) {
+	if t.Dst == "" && !r.Route {
+		t.Dst = r.Address().String()
+	}
+	if t.Protocol == 0 {
+		if t.Protocol = r.Protocol; t.Protocol == 0 {
+			t.Protocol = packet.ProtoTCP
 		}
 	}
-	return 0
+	for i := range c.ForwardingRules {
+		if f := &c.ForwardingRules[i]; t.DstPort == 0 && f.Name == r.Name && len(f.Ports) > 0 {
+			t.DstPort = f.Ports[0].First
+		}
+	}
 }
