@@ -29,7 +29,7 @@ func (w *Worker) forward(b *binding, it *item) {
 		return
 	}
 	if len(it.frame) > w.ports[d.Port].maxFrame+4*int(it.VLANs) {
-		w.drop(b, it, ReasonTooBig)
+		w.tooBig(b, it, int(d.Port))
 		return
 	}
 	if it.rule.DecrementTTL {
@@ -106,33 +106,6 @@ func (w *Worker) stage(out *binding, it *item) bool {
 func (w *Worker) drop(b *binding, it *item, reason Reason) {
 	w.counters.local[cDropped+int(reason)]++
 	b.umem.Free(it.desc.Addr)
-}
-
-// expire drops a frame whose TTL is used up and, within a rate limit, turns
-// its memory into the ICMP error that tells the sender.
-func (w *Worker) expire(b *binding, it *item) {
-	port := &w.ports[b.iface]
-	family := selector.V4
-	if it.Kind == packet.KindIPv6 {
-		family = selector.V6
-	}
-	src := port.source[family]
-	if src == ([2]uint64{}) || !w.limit.allow(w.now) {
-		w.drop(b, it, ReasonTTLExpired)
-		return
-	}
-	out, ok := packet.TimeExceeded(it.frame, &it.Parsed, src, &port.mac)
-	if !ok {
-		w.drop(b, it, ReasonTTLExpired)
-		return
-	}
-	it.frame = out
-	if !w.stage(b, it) {
-		w.drop(b, it, ReasonTTLExpired)
-		return
-	}
-	w.counters.local[cDropped+int(ReasonTTLExpired)]++
-	w.counters.local[cOriginated+int(OriginTimeExceeded)]++
 }
 
 // send stages a frame that came by mailbox. What cannot be sent is dropped

@@ -8,8 +8,9 @@
 //	receive ──► match ──────► track ─────────► deliver ─────► transmit
 //	worker.go   match.go      track.go         deliver.go     worker.go
 //	            rule, route   flow table hit,  rewrite,
-//	            or answer     or selection     choose port
-//	            (answer.go)
+//	            or answer     or selection     choose port,
+//	            (answer.go)                    or say why not
+//	                                           (originate.go)
 //
 // Each step runs over a whole batch before the next one starts, so that the
 // memory a step needs (frames, flow lines) has been asked for by the step

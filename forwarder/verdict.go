@@ -123,11 +123,12 @@ type OriginKind uint8
 const (
 	OriginAnnouncement OriginKind = iota // gratuitous ARP, unsolicited neighbour advertisement
 	OriginTimeExceeded
+	OriginTooBig  // ICMP fragmentation needed, ICMPv6 packet too big
 	OriginDefence // the same as an announcement, against another host's claim
 	numOrigins
 )
 
-var originNames = [numOrigins]string{"announcement", "time_exceeded", "address_defence"}
+var originNames = [numOrigins]string{"announcement", "time_exceeded", "packet_too_big", "address_defence"}
 
 // String returns the kind's label in metrics.
 func (k OriginKind) String() string { return originNames[k] }

@@ -81,8 +81,8 @@ type Worker struct {
 	tick   conntrack.Tick
 	rx     []xsk.Desc
 	items  []item
-	limit  limiter // originated ICMP errors
-	claims limiter // passed on
+	limits [numOrigins]limiter // of originated ICMP errors, by kind
+	claims limiter             // passed on
 
 	holding  holding
 	counters counters
@@ -104,7 +104,10 @@ func NewWorker(index int, s *Shared) (*Worker, error) {
 	w := &Worker{
 		Index: index, shared: s, flows: s.Table.NewWriter(), seed: s.Table.Seed(), mailbox: m,
 		cmds: make(chan func(), 8), rx: make([]xsk.Desc, s.Batch), items: make([]item, s.Batch),
-		limit: limiter{perSecond: 100, burst: 20}, claims: limiter{perSecond: 100, burst: 100},
+		claims: limiter{perSecond: 100, burst: 100},
+	}
+	for i := range w.limits {
+		w.limits[i] = limiter{perSecond: 100, burst: 20}
 	}
 	w.holding.ring = make([]held, maxHeld)
 	w.adopt(s.Snapshot())
@@ -337,23 +340,4 @@ func (w *Worker) drain() {
 		}
 		time.Sleep(time.Millisecond)
 	}
-}
-
-// limiter is a token bucket on the worker's clock.
-type limiter struct {
-	perSecond, burst int64
-	tokens           int64 // in billionths
-	last             int64
-}
-
-// allow takes a token.
-func (l *limiter) allow(now int64) bool {
-	full := l.burst * 1e9
-	l.tokens = min(l.tokens+min(now-l.last, full/l.perSecond)*l.perSecond, full)
-	l.last = now
-	if l.tokens < 1e9 {
-		return false
-	}
-	l.tokens -= 1e9
-	return true
 }

@@ -27,6 +27,8 @@ func TestNoAllocations(t *testing.T) {
 		"ReplyEcho":             func(frame []byte) { ReplyEcho(frame, &p) },
 		"TimeExceeded4":         func(frame []byte) { TimeExceeded(frame, &p, own4, &ownMAC) },
 		"TimeExceeded6":         func(frame []byte) { TimeExceeded(frame, &p, own6, &ownMAC) },
+		"TooBig4":               func(frame []byte) { TooBig(frame, &p, own4, &ownMAC, 1400) },
+		"TooBig6":               func(frame []byte) { TooBig(frame, &p, own6, &ownMAC, 1400) },
 		"GratuitousARP":         func([]byte) { GratuitousARP(buf, own4, &ownMAC) },
 		"UnsolicitedNA":         func([]byte) { UnsolicitedNA(buf, own6, &ownMAC) },
 	}

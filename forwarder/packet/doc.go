@@ -13,8 +13,8 @@
 // [DecrementTTL]) changes a frame that is passed on; questions
 // ([ARPRequestTarget], [NeighborSolicitTarget], …) check a message in full
 // before the appliance acts on it; answers ([ReplyARP], [ReplyEcho],
-// [TimeExceeded], …) turn the received frame into its own answer, in place,
-// so that an answer needs no second buffer. VLAN tags stay where they are.
+// [TimeExceeded], [TooBig], …) turn the received frame into its own answer, in
+// place, so that an answer needs no second buffer. VLAN tags stay where they are.
 //
 // Every function is pure: no state, no clock, no allocation, no panic
 // whatever the bytes. Calls on different frames are safe concurrently; a frame

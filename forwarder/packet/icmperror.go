@@ -15,6 +15,27 @@ import "encoding/binary"
 // RFCs require, is the caller's, and so are broadcast addresses of subnets,
 // which cannot be recognised from the packet.
 func TimeExceeded(frame []byte, p *Parsed, src [2]uint64, srcMAC *[6]byte) (out []byte, ok bool) {
+	if p.Kind == KindIPv6 {
+		return report(frame, p, src, srcMAC, icmpv6TimeExceeded, 0, 0)
+	}
+	return report(frame, p, src, srcMAC, icmpTimeExceeded, 0, 0)
+}
+
+// TooBig turns a packet that is longer than the next link takes into the ICMP
+// error that tells its sender how long it may be: mtu bytes from the IP header
+// on, at most 65 535 (RFC 1191, section 4; RFC 4443, section 3.2). What holds for
+// TimeExceeded holds for it too. Whether an IPv4 packet may be fragmented is not
+// looked at.
+func TooBig(frame []byte, p *Parsed, src [2]uint64, srcMAC *[6]byte, mtu int) (out []byte, ok bool) {
+	if p.Kind == KindIPv6 {
+		return report(frame, p, src, srcMAC, icmpv6TooBig, 0, uint32(mtu))
+	}
+	return report(frame, p, src, srcMAC, icmpUnreachable, icmpFragmentationNeeded, uint32(mtu))
+}
+
+// report makes an ICMP error of a type and code; word is the second half of its
+// header.
+func report(frame []byte, p *Parsed, src [2]uint64, srcMAC *[6]byte, icmpType, code uint8, word uint32) (out []byte, ok bool) {
 	l3, end := int(p.L3), int(p.End)
 	if end > len(frame) || l3 < ethernetLen || l3 > end || !mayReport(frame, p) {
 		return nil, false
@@ -35,14 +56,13 @@ func TimeExceeded(frame []byte, p *Parsed, src [2]uint64, srcMAC *[6]byte) (out 
 	out = grow(frame, l3+headers+quote)
 
 	m := out[l3+headers-icmpLen : l3+headers+quote]
-	clear(m[:icmpLen])
+	m[0], m[1], m[2], m[3] = icmpType, code, 0, 0
+	binary.BigEndian.PutUint32(m[4:8], word)
 	if p.Kind == KindIPv4 {
 		putIPv4((*[ipv4Len]byte)(out[l3:]), src, p.Src, len(m), tosInternetworkCtrl, ProtoICMP)
-		m[0] = icmpTimeExceeded
 		binary.BigEndian.PutUint16(m[2:4], checksumOf(sumBytes(0, m)))
 	} else {
 		putIPv6((*[ipv6Len]byte)(out[l3:]), src, p.Src, len(m), tosInternetworkCtrl, hopLimitOwn)
-		m[0] = icmpv6TimeExceeded
 		putICMPv6Checksum(m, src, p.Src)
 	}
 	putMAC((*[6]byte)(out[0:6]), p.SrcMAC)

@@ -132,7 +132,7 @@ func TestAnswersVerifyUnderGopacket(t *testing.T) {
 		data := rapid.SliceOfN(rapid.Byte(), 0, 1400).Draw(rt, "data")
 		tag := &layers.Dot1Q{VLANIdentifier: rapid.Uint16Range(1, 4094).Draw(rt, "vlan")}
 		tagged, v6 := rapid.Bool().Draw(rt, "tagged"), rapid.Bool().Draw(rt, "ipv6")
-		call := rapid.SampledFrom([]string{"echo", "timeExceeded"}).Draw(rt, "call")
+		call := rapid.SampledFrom([]string{"echo", "timeExceeded", "tooBig"}).Draw(rt, "call")
 		ethernet := ethernet(layers.EthernetTypeIPv4)
 		if v6 {
 			ethernet.EthernetType = layers.EthernetTypeIPv6

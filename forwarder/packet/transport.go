@@ -69,6 +69,7 @@ const (
 	icmpEchoRequest     = 8
 	icmpTimeExceeded    = 11
 	icmpParameter       = 12
+	icmpv6TooBig        = 2
 	icmpv6TimeExceeded  = 3
 	icmpv6FirstInfo     = 128 // types below are errors (RFC 4443, section 2.1)
 	icmpv6EchoRequest   = 128
@@ -81,6 +82,8 @@ const (
 	maxErrorLenIPv4     = 576 // RFC 1812, section 4.3.2.3
 	maxErrorLenIPv6     = 1280
 	tosInternetworkCtrl = 0xc0 // RFC 1812, section 4.3.2.5
+
+	icmpFragmentationNeeded = 4 // code of icmpUnreachable
 )
 
 // parseICMP takes type and code from b, if it holds them.

@@ -103,13 +103,21 @@ var answers = map[string]func(frame []byte, p *Parsed) []byte{
 		return out
 	},
 	"timeExceeded": func(frame []byte, p *Parsed) []byte {
-		src := own4
-		if p.Kind == KindIPv6 {
-			src = own6
-		}
-		out, _ := TimeExceeded(frame, p, src, &ownMAC)
+		out, _ := TimeExceeded(frame, p, ownAddr(p), &ownMAC)
 		return out
 	},
+	"tooBig": func(frame []byte, p *Parsed) []byte {
+		out, _ := TooBig(frame, p, ownAddr(p), &ownMAC, 1400)
+		return out
+	},
+}
+
+// ownAddr is the appliance's own address of a packet's family.
+func ownAddr(p *Parsed) [2]uint64 {
+	if p.Kind == KindIPv6 {
+		return own6
+	}
+	return own4
 }
 
 var (

@@ -303,19 +303,19 @@ echo6("ping6 behind destination options", ip6(60, ext(58) + icmp6(128, 0, DATA))
 echo6("ping6 from nowhere", ip6(58, icmp6(128, 0, DATA, src="::"), src="::"), src="::")
 
 # Packets whose TTL ran out.
-def err4(packet, tags=()):
-    body = bytes(4) + packet[:548]
-    return pad(eth(0x0800, dst=CLIENT, src=VIP, tags=tags) + ip4(1, icmp4(11, 0, body), src=OWN4, dst=C4, ttl=64, tos=0xc0, ident=0, frag=0x4000))
-def err6(packet, tags=()):
-    body = bytes(4) + packet[:1232]
-    return eth(0x86dd, dst=CLIENT, src=VIP, tags=tags) + ip6(58, icmp6(3, 0, body, src=OWN6, dst=C6), src=OWN6, dst=C6, hop=64, tc=0xc0)
-def exp4(name, packet, answered=True, tags=(), trailer=b"", **f):
+def err4(packet, tags=(), typ=11, code=0, word=0):
+    body = struct.pack("!I", word) + packet[:548]
+    return pad(eth(0x0800, dst=CLIENT, src=VIP, tags=tags) + ip4(1, icmp4(typ, code, body), src=OWN4, dst=C4, ttl=64, tos=0xc0, ident=0, frag=0x4000))
+def err6(packet, typ=3, word=0):
+    body = struct.pack("!I", word) + packet[:1232]
+    return eth(0x86dd, dst=CLIENT, src=VIP) + ip6(58, icmp6(typ, 0, body, src=OWN6, dst=C6), src=OWN6, dst=C6, hop=64, tc=0xc0)
+def exp4(name, packet, answered=True, tags=(), trailer=b"", call="timeExceeded", err=err4, **f):
     n = 4 * len(tags)
     frame = eth(0x0800, tags=tags) + packet
     base = dict(proto=17, ttl=1, l3=14 + n, l4=34 + n, vlans=len(tags), end=len(frame), flags=P, srcPort=4242, dstPort=53)
     base.update(f)
     base = {k: v for k, v in base.items() if v is not None}
-    vec(name, frame + trailer, call="timeExceeded", output=err4(packet, tags) if answered else b"", **base)
+    vec(name, frame + trailer, call=call, output=err(packet, tags) if answered else b"", **base)
 one = dict(ttl=1)
 exp4("ttl 1", ip4(17, udp(), **one))
 exp4("ttl 1, padding is not quoted", ip4(17, udp(data=b""), **one), trailer=b"\xee" * 18)
@@ -331,12 +331,12 @@ for a in ("0.0.0.0", "127.0.0.1", "224.0.0.5", "255.255.255.255", "240.0.0.1"):
 for a in ("224.0.0.5", "255.255.255.255"):
     vec("ttl 1 to " + a, eth(0x0800) + ip4(17, udp(), dst=a, **one), call="timeExceeded", proto=17, srcPort=4242, dstPort=53, flags=P, **{"ttl": 1, "dst": a})
 vec("ttl 1 in a broadcast frame", eth(0x0800, dst="ff" * 6) + ip4(17, udp(), **one), call="timeExceeded", proto=17, ttl=1, srcPort=4242, dstPort=53, flags=P)
-def exp6(name, packet, answered=True, **f):
+def exp6(name, packet, answered=True, call="timeExceeded", err=err6, **f):
     frame = eth(0x86dd) + packet
     base = dict(kind="ipv6", proto=17, ttl=1, flags=P, srcPort=4242, dstPort=53)
     base.update(f)
     base = {k: v for k, v in base.items() if v is not None}
-    vec(name, frame, call="timeExceeded", output=err6(packet) if answered else b"", **base)
+    vec(name, frame, call=call, output=err(packet) if answered else b"", **base)
 exp6("hop limit 1", ip6(17, u6, hop=1))
 exp6("hop limit 1 of 1500 bytes", ip6(17, udp(data=bytes(1452), src=C6, dst=V6), hop=1))
 exp6("hop limit 1 behind destination options", ip6(60, ext(17) + u6, hop=1), l4=62, flags=P + E)
@@ -347,6 +347,33 @@ exp6("hop limit 1 of a later fragment", ip6(44, frag6(17, 16, 0) + bytes(8), hop
 exp6("hop limit 1 from nowhere", ip6(17, u6, src="::", hop=1), False, src="::")
 vec("hop limit 1 to multicast", eth(0x86dd) + ip6(17, u6, dst="ff0e::1", hop=1), call="timeExceeded", kind="ipv6", proto=17, srcPort=4242, dstPort=53, flags=P, **{"ttl": 1, "dst": "ff0e::1"})
 
-print('{"source": "make_vectors.py, after RFC 768, 791, 792, 793, 826, 1858, 3128, 4302, 4443, 4861, 5227, 8200", "vectors": [')
+# Packets that the next link, which takes 1400 bytes, does not.
+def big4(name, packet, answered=True, **f):
+    exp4(name, packet, answered, call="tooBig", err=lambda p, t: err4(p, t, 3, 4, 1400), **dict(dict(ttl=61), **f))
+def big6(name, packet, answered=True, **f):
+    exp6(name, packet, answered, call="tooBig", err=lambda p: err6(p, 2, 1400), **dict(dict(ttl=61), **f))
+DATA4, DATA6 = udp(data=bytes(1472)), udp(data=bytes(1452), src=C6, dst=V6)
+NOPORTS = dict(srcPort=None, dstPort=None)
+big4("too big, don't fragment", ip4(17, DATA4, frag=0x4000))
+big4("too big, may be fragmented", ip4(17, DATA4))
+big4("too big in qinq", ip4(17, DATA4, frag=0x4000), tags=T)
+big4("too big behind options", ip4(17, udp(data=bytes(1440)), options=OPT, frag=0x4000), l4=42, flags=P + ["ipOptions"])
+big4("too big, padding is not quoted", ip4(17, udp(data=bytes(500)), frag=0x4000), trailer=b"\xee" * 40)
+big4("too big, a tcp segment", ip4(6, tcp(0x10, data=bytes(1460)), frag=0x4000), proto=6, dstPort=443, flags=P + ["ack"])
+big4("too big, a first fragment", ip4(17, DATA4, frag=0x2000), flags=P + ["fragment"], fragID=0x1234)
+big4("too big, a later fragment", ip4(17, DATA4, frag=0x2002), False, flags=["fragment", "laterFragment"], fragID=0x1234, **NOPORTS)
+big4("too big, a ping", ip4(1, icmp4(8, 0, b"\0\1\0\2" + bytes(1400))), proto=1, icmpType=8, flags=["hasTransport", "echoRequest"], **NOPORTS)
+big4("too big, an icmp error", ip4(1, icmp4(3, 4, bytes(4) + ip4(17, DATA4)[:1400])), False, proto=1, icmpType=3, icmpCode=4, flags=["hasTransport", "icmpError"], **NOPORTS)
+big4("too big from loopback", ip4(17, udp(data=bytes(1472), src="127.0.0.1"), src="127.0.0.1"), False, src="127.0.0.1")
+vec("too big in a broadcast frame", eth(0x0800, dst="ff" * 6) + ip4(17, DATA4), call="tooBig", proto=17, srcPort=4242, dstPort=53, flags=P)
+big6("too big, ipv6", ip6(17, DATA6))
+big6("too big, ipv6 behind destination options", ip6(60, ext(17) + udp(data=bytes(1440), src=C6, dst=V6)), l4=62, flags=P + E)
+big6("too big, ipv6 first fragment", ip6(44, frag6(17, 0, 1) + udp(data=bytes(1440), src=C6, dst=V6)), l4=62, flags=P + E + ["fragment"], fragID=0xdeadbeef)
+big6("too big, ipv6 later fragment", ip6(44, frag6(17, 1448, 0) + bytes(1448)), False, l4=62, flags=E + ["fragment", "laterFragment"], fragID=0xdeadbeef, **NOPORTS)
+big6("too big, an icmpv6 error", ip6(58, icmp6(2, 0, bytes(4) + ip6(17, u6))), False, proto=58, icmpType=2, flags=["hasTransport", "icmpError"], **NOPORTS)
+big6("too big, a redirect", ip6(58, icmp6(137, 0, bytes(1400))), False, proto=58, icmpType=137, flags=["hasTransport"], **NOPORTS)
+big6("too big from nowhere", ip6(17, udp(data=bytes(1452), src="::"), src="::"), False, src="::")
+
+print('{"source": "make_vectors.py, after RFC 768, 791, 792, 793, 826, 1191, 1858, 3128, 4302, 4443, 4861, 5227, 8200", "vectors": [')
 print(",\n".join(json.dumps(v) for v in vectors))
 print("]}")
