@@ -36,7 +36,7 @@ type policyType string
 type sourceType string
 
 var policyTable = object[HealthAggregationPolicy]{noun: "a health aggregation policy", fields: []*field[HealthAggregationPolicy]{
-	key("name", name(maxName), func(p *HealthAggregationPolicy) *string { return &p.Name }, "what health sources call it").need(),
+	key("name", label, func(p *HealthAggregationPolicy) *string { return &p.Name }, "what health sources call it").need(),
 	key("policyType", enum("", map[string]string{"DNS_PUBLIC_IP_POLICY": "it is for global policies"}, policyType("BACKEND_SERVICE_POLICY")),
 		func(*HealthAggregationPolicy) *policyType { return new(policyType) }, "BACKEND_SERVICE_POLICY is the only one").short(),
 	key("healthyPercentThreshold", percent, func(p *HealthAggregationPolicy) *Ratio { return &p.HealthyPercentThreshold },
@@ -47,20 +47,20 @@ var policyTable = object[HealthAggregationPolicy]{noun: "a health aggregation po
 }}
 
 var sourceTable = object[HealthSource]{noun: "a health source", fields: []*field[HealthSource]{
-	key("name", name(maxName), func(s *HealthSource) *string { return &s.Name }, "what composite health checks call it").need(),
+	key("name", label, func(s *HealthSource) *string { return &s.Name }, "what composite health checks call it").need(),
 	key("sourceType", enum("", nil, sourceType("BACKEND_SERVICE")), func(*HealthSource) *sourceType { return new(sourceType) },
 		"BACKEND_SERVICE is the only one").short(),
 	key("sources", only(name(maxPartName), "backend services"), func(s *HealthSource) *string { return &s.BackendService },
 		"exactly one backend service").need(),
-	key("healthAggregationPolicy", name(maxName), func(s *HealthSource) *string { return &s.HealthAggregationPolicy },
+	key("healthAggregationPolicy", label, func(s *HealthSource) *string { return &s.HealthAggregationPolicy },
 		"one of the health aggregation policies").need(),
 	key("dryRun", boolean, func(s *HealthSource) *bool { return &s.DryRun }, "evaluate, log and show, but never act").def("false"),
 	refuse[HealthSource]("description", "descriptions are not kept; write a comment"),
 }}
 
 var compositeTable = object[CompositeHealthCheck]{noun: "a composite health check", fields: []*field[CompositeHealthCheck]{
-	key("name", name(maxName), func(c *CompositeHealthCheck) *string { return &c.Name }, "its name").need(),
-	key("healthSources", list(name(maxName), "health sources", 1, 10), func(c *CompositeHealthCheck) *[]string { return &c.HealthSources },
+	key("name", label, func(c *CompositeHealthCheck) *string { return &c.Name }, "its name").need(),
+	key("healthSources", list(label, "health sources", 1, 10), func(c *CompositeHealthCheck) *[]string { return &c.HealthSources },
 		"1 to 10 health sources, all of which have to be healthy").need(),
 	key("healthDestination", name(maxName), func(c *CompositeHealthCheck) *string { return &c.HealthDestination },
 		"the forwarding rule whose health this is").need(),

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -28,6 +29,23 @@ const (
 	maxName     = 128
 	maxPartName = 63 // of what becomes part of made names and of metric labels in pairs
 )
+
+// label is a name of the public API's resources of health, an RFC 1035 label in lower case (section 2.3.1):
+// it is part of paths that others read, and values carry over unchanged.
+var label = leaf(allowedLabel, func(text string) (string, error) {
+	if !labelPattern.MatchString(text) {
+		lower := strings.ToLower(text)
+		if lower != text && labelPattern.MatchString(lower) {
+			return "", fmt.Errorf("%s is not a name; use %s (did you mean %s?)", show(text), allowedLabel, lower)
+		}
+		return "", fmt.Errorf("%s is not a name; use %s", show(text), allowedLabel)
+	}
+	return text, nil
+}, word, schema{"type": "string", "pattern": labelPattern.String()})
+
+const allowedLabel = `1 to 63 of a-z, 0-9 and "-", starting with a letter and not ending with "-"`
+
+var labelPattern = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // text is any printable text of at most the given number of bytes.
 func text(least, most int) kind[string] {
