@@ -47,6 +47,9 @@ func (n *Node) SetCarrier(name string, on bool) error {
 	if err != nil {
 		return err
 	}
+	if i.cable != nil {
+		return fmt.Errorf("switch carrier of %s of %s: the card at the other end of the cable decides", name, n.name)
+	}
 	link, err := n.sw.netlink.LinkByName(i.port)
 	if err == nil {
 		if on {
@@ -73,7 +76,7 @@ func (n *Node) DeleteLink(name string) error {
 	if err != nil {
 		return err
 	}
-	return n.sw.unplug(i)
+	return n.sw.unplug(i, n.ns)
 }
 
 // CreateLink makes a deleted interface again, with the same name, hardware

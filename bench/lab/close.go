@@ -47,13 +47,16 @@ func (l *Lab) Close() error {
 	for _, b := range l.backends {
 		b.stop()
 	}
+	var problems []error
 	for _, n := range l.nodes {
+		if !kept {
+			problems = append(problems, n.giveBack())
+		}
 		n.close()
 	}
 	if l.sw != nil {
 		l.sw.close()
 	}
-	var problems []error
 	for _, ns := range l.namespaces {
 		if kept {
 			problems = append(problems, ns.file.Close())

@@ -21,6 +21,9 @@ type Options struct {
 	// Queues is the number of receive and transmit queues of the appliance's
 	// interfaces; 0 means 2.
 	Queues int
+	// Cables are network cards for the first interfaces of the appliance; the
+	// others are veth. Their number of queues stays as it is.
+	Cables []Cable
 	// Topology to build; nil means TwoZones.
 	Topology *Topology
 	// Dir receives logs of processes and captures. "" means a new temporary
@@ -107,11 +110,11 @@ func (l *Lab) build(ctx context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
-		queues := 1
+		queues, cables := 1, []Cable(nil)
 		if number == 0 { // the appliance
-			queues = o.Queues
+			queues, cables = o.Queues, o.Cables
 		}
-		node, err := newNode(l, ns, spec, number+1, queues, number == 0)
+		node, err := newNode(l, ns, spec, number+1, queues, number == 0, cables)
 		l.nodes[spec.Name] = node
 		if err != nil {
 			return err

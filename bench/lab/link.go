@@ -26,6 +26,9 @@ type iface struct {
 	// xdp: the node may attach XDP programs and AF_XDP sockets to it.
 	xdp bool
 	cpu int // on which both ends receive, unless they poll
+	// cable: cards to use instead of a veth pair; near and far while they are.
+	cable     *Cable
+	near, far *card
 }
 
 // macOf is a locally administered address that tells node and interface.
@@ -51,9 +54,37 @@ func openNetlink(ns *namespace) (*netlink.Handle, error) {
 	return h, nil
 }
 
-// plug makes the veth pair of an interface and connects it to its bridge. The
-// node's end is left down, without addresses.
+// plug connects an interface to its bridge, by a veth pair that it makes or by
+// a cable. The node's end is left down, without addresses.
 func (s *segmentSwitch) plug(i *iface, node *namespace) error {
+	connect := s.plugVeth
+	if i.cable != nil {
+		connect = s.plugCable
+	}
+	if err := connect(i, node); err != nil {
+		return err
+	}
+	if err := node.do(func() error { return disableOffloads(i.spec.Name) }); err != nil {
+		return err
+	}
+	if err := s.ns.do(func() error { return disableOffloads(i.port) }); err != nil {
+		return err
+	}
+	if err := s.prepare(i, node); err != nil {
+		return err
+	}
+	link, err := s.netlink.LinkByName(i.port)
+	if err != nil {
+		return fmt.Errorf("find port %s: %w", i.port, err)
+	}
+	if err := s.netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set port %s up: %w", i.port, err)
+	}
+	return nil
+}
+
+// plugVeth makes the pair, with the one end on the bridge.
+func (s *segmentSwitch) plugVeth(i *iface, node *namespace) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = i.port
 	attrs.MTU = i.spec.MTU
@@ -67,32 +98,23 @@ func (s *segmentSwitch) plug(i *iface, node *namespace) error {
 	if err := s.netlink.LinkAdd(veth); err != nil {
 		return fmt.Errorf("create veth %s for %s of %s: %w; the kernel needs CONFIG_VETH", i.port, i.spec.Name, node.name, err)
 	}
-	if err := node.do(func() error { return disableOffloads(i.spec.Name) }); err != nil {
-		return err
+	return nil
+}
+
+// prepare makes a veth pair behave like the cable that it stands for.
+func (s *segmentSwitch) prepare(i *iface, node *namespace) error {
+	switch {
+	case i.cable != nil:
+		return nil
+	case !i.xdp:
+		return s.keepOrder(i, node)
 	}
-	if err := s.ns.do(func() error { return disableOffloads(i.port) }); err != nil {
-		return err
-	}
-	if i.xdp {
-		if i.queues > 1 { // the kernel has the setting for devices with several only
-			if err := s.spread(i); err != nil {
-				return err
-			}
-		}
-		if err := s.pass.attachXDP(s.ns, i.port); err != nil {
+	if i.queues > 1 { // the kernel has the setting for devices with several only
+		if err := s.spread(i); err != nil {
 			return err
 		}
-	} else if err := s.keepOrder(i, node); err != nil {
-		return err
 	}
-	link, err := s.netlink.LinkByName(i.port)
-	if err != nil {
-		return fmt.Errorf("find port %s: %w", i.port, err)
-	}
-	if err := s.netlink.LinkSetUp(link); err != nil {
-		return fmt.Errorf("set port %s up: %w", i.port, err)
-	}
-	return nil
+	return s.pass.attachXDP(s.ns, i.port)
 }
 
 // brStateForwarding is BR_STATE_FORWARDING of linux/if_bridge.h.
@@ -154,8 +176,12 @@ func (s *segmentSwitch) keepOrder(i *iface, node *namespace) error {
 	return nil
 }
 
-// unplug deletes the pair. One that is already gone is no error.
-func (s *segmentSwitch) unplug(i *iface) error {
+// unplug deletes the pair, or gives the cable back. A pair that is already gone
+// is no error.
+func (s *segmentSwitch) unplug(i *iface, node *namespace) error {
+	if i.cable != nil {
+		return s.unplugCable(i, node)
+	}
 	link, err := s.netlink.LinkByName(i.port)
 	var gone netlink.LinkNotFoundError
 	if errors.As(err, &gone) {

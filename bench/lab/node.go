@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -56,7 +57,7 @@ var hostSysctls = []setting{
 // newNode sets a namespace up and plugs its interfaces in. number makes its
 // MAC addresses unique in the lab. The node is returned with an error too, as
 // far as it got, for closing.
-func newNode(l *Lab, ns *namespace, spec NodeSpec, number, queues int, xdp bool) (*Node, error) {
+func newNode(l *Lab, ns *namespace, spec NodeSpec, number, queues int, xdp bool, cables []Cable) (*Node, error) {
 	n := &Node{name: spec.Name, ns: ns, sw: l.sw, routes: spec.Routes, lab: l}
 	var err error
 	if n.netlink, err = openNetlink(ns); err != nil {
@@ -84,6 +85,9 @@ func newNode(l *Lab, ns *namespace, spec NodeSpec, number, queues int, xdp bool)
 			spec: spec, port: portName(n.name, index), mac: macOf(number, index), queues: queues, xdp: xdp,
 			cpu: cpus[(number+index)%len(cpus)],
 		}
+		if index < len(cables) {
+			i.cable = &cables[index]
+		}
 		n.ifaces = append(n.ifaces, i)
 		if err := l.sw.plug(i, ns); err != nil {
 			return n, err
@@ -93,6 +97,17 @@ func newNode(l *Lab, ns *namespace, spec NodeSpec, number, queues int, xdp bool)
 		}
 	}
 	return n, n.addRoutes()
+}
+
+// giveBack takes the cables of the node out of the lab.
+func (n *Node) giveBack() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var errs []error
+	for _, i := range n.ifaces {
+		errs = append(errs, n.sw.unplugCable(i, n.ns))
+	}
+	return errors.Join(errs...)
 }
 
 func (n *Node) close() {

@@ -47,6 +47,24 @@ func needLab(t *testing.T) {
 	t.Skip("end-to-end tests need root: network namespaces and AF_XDP sockets")
 }
 
+// cables are the network cards that ZONEHOP_LAB_CABLES names for the appliance, as
+// NODE=PORT,…; without them all is veth. scripts/guest has a machine with some.
+func cables(t *testing.T) (list []lab.Cable) {
+	t.Helper()
+	text := os.Getenv("ZONEHOP_LAB_CABLES")
+	if text == "" {
+		return nil
+	}
+	for _, pair := range strings.Split(text, ",") {
+		node, port, ok := strings.Cut(pair, "=")
+		if !ok {
+			t.Fatalf("ZONEHOP_LAB_CABLES: %q; use NODE=PORT,…", text)
+		}
+		list = append(list, lab.Cable{Node: node, Port: port})
+	}
+	return list
+}
+
 // network is a lab with appliances in it.
 type network struct {
 	*testing.T
@@ -59,6 +77,7 @@ func newNetwork(t *testing.T, o lab.Options) *network {
 	needLab(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
+	o.Cables = cables(t)
 	l, err := lab.Build(ctx, o)
 	if err != nil {
 		t.Fatal(err)
