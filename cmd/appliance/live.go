@@ -92,6 +92,11 @@ func printStatus(w io.Writer, s admin.Status) {
 			}
 		}
 	})
+	for _, i := range s.Interfaces {
+		if i.Why != "" {
+			fmt.Fprintf(w, "%s is in mode %s: %s\n", i.Name, i.Mode, i.Why)
+		}
+	}
 	fmt.Fprintln(w)
 	columns(w, "RULE MATCH SERVICE ANNOUNCED PACKETS BYTES PROBLEM", func(row func(...any)) {
 		for _, r := range s.Rules {

@@ -39,6 +39,10 @@ func (u *UMEM) Join(ifindex, queue int) (*Socket, error) {
 // the socket. The fill ring is full before the queue starts, since some drivers
 // stay deaf otherwise.
 //
+// The kernel binds all sockets that share memory in one mode, whatever they ask
+// for. Where that is not the mode this one would get with memory of its own, the
+// error is ErrCannotShare.
+//
 // A busy queue is tried again for 0.3 seconds. After an error the socket may be
 // bound again, or given to UMEM.Reclaim.
 func (s *Socket) Bind() error {
@@ -63,14 +67,15 @@ func (s *Socket) bindOnce() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, ref := range u.bound {
+		if err := s.suits(ref.mode); err != nil {
+			return err
+		}
 		err := s.openOwn(false, unix.SockaddrXDP{Flags: unix.XDP_SHARED_UMEM, SharedUmemFD: uint32(ref.fd)})
 		switch {
 		case errors.Is(err, unix.EBADF): // the device of ref is gone
 			continue
 		case errors.Is(err, unix.EOPNOTSUPP):
 			return fmt.Errorf("%w: %w", ErrCannotShare, err)
-		case err == nil && s.mode == ModeCopy:
-			s.reason = ref.reason
 		}
 		return err
 	}
@@ -78,6 +83,55 @@ func (s *Socket) bindOnce() error {
 		return s.openOwn(true, unix.SockaddrXDP{Flags: flags})
 	})
 }
+
+// suits reports whether to share memory that is in use in mode have. A socket of
+// ModeAuto shares memory in copy mode only where zero-copy is refused, which it
+// then remembers as the reason.
+func (s *Socket) suits(have Mode) error {
+	s.reason = ""
+	switch {
+	case s.cfg.Mode == have, s.cfg.Mode == ModeAuto && have == ModeZeroCopy:
+		return nil
+	case s.cfg.Mode != ModeAuto:
+		return fmt.Errorf("%w: %v is asked for, and it is used in %v", ErrCannotShare, s.cfg.Mode, have)
+	}
+	refused, err := zeroCopyRefused(s.ifindex, s.queue, s.cfg.FrameSize)
+	if err == nil && refused == nil {
+		err = fmt.Errorf("%w: the interface has zero-copy, and it is used in %v", ErrCannotShare, have)
+	}
+	if err == nil {
+		s.reason = noZeroCopy(refused)
+	}
+	return err
+}
+
+// zeroCopyRefused binds a queue in zero-copy mode, with a little memory of its
+// own, and says why that is refused; nil if it is not. The queue is then busy
+// for a moment more.
+func zeroCopyRefused(ifindex, queue, frameSize int) (refused, err error) {
+	const ring = 2 * minTXBudget
+	cfg := Config{FrameSize: frameSize, Frames: 4 * ring, Fill: 2 * ring, RX: ring, TX: ring, Batch: minTXBudget, Mode: ModeZeroCopy}
+	area, err := unix.Mmap(-1, 0, cfg.Frames*frameSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("try zero-copy: map memory: %w", err)
+	}
+	u, err := newUMEM(area, cfg, func() error { return unix.Munmap(area) })
+	if err != nil {
+		return nil, errors.Join(err, unix.Munmap(area))
+	}
+	s, err := u.Reserve(ifindex, queue, cfg)
+	if err != nil {
+		return nil, errors.Join(err, u.Close())
+	}
+	refused = s.bindOnce()
+	if errors.Is(refused, unix.EBUSY) { // says nothing of the mode
+		err = refused
+	}
+	return refused, errors.Join(err, s.Close(), u.Close())
+}
+
+// noZeroCopy is the reason to give for copy mode.
+func noZeroCopy(err error) string { return fmt.Sprintf("zero-copy refused: %v", err) }
 
 // inMode calls bind with the flags for a mode. In ModeAuto it asks for zero-copy
 // first and keeps the reason why that was refused.
@@ -88,7 +142,7 @@ func inMode(m Mode, reason *string, bind func(flags uint16) error) error {
 		if err == nil || m == ModeZeroCopy || errors.Is(err, unix.EBUSY) {
 			return err
 		}
-		*reason = fmt.Sprintf("zero-copy refused: %v", err)
+		*reason = noZeroCopy(err)
 	}
 	return bind(unix.XDP_COPY | unix.XDP_USE_NEED_WAKEUP)
 }

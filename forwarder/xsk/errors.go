@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrCannotShare is returned by Bind and Join for an interface whose driver
-// cannot use the UMEM in the mode its other sockets have it in, zero-copy.
-// Give that interface a UMEM of its own.
-var ErrCannotShare = errors.New("the interface has no zero-copy and the umem is used with it")
+// ErrCannotShare is returned by Bind and Join for an interface that cannot, or
+// is not to, use the UMEM in the mode in which its other sockets have it. Give
+// that interface a UMEM of its own.
+var ErrCannotShare = errors.New("the umem is used in a mode that is not the interface's")
 
 // explain adds to the refusal of a queue what can be done about it.
 func explain(ifindex, queue int, err error) error {

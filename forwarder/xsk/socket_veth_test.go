@@ -172,6 +172,45 @@ func TestSharedUMEMAcrossInterfaces(t *testing.T) {
 	}
 }
 
+// Memory in use in copy mode is not shared with a socket that asks for zero-copy,
+// and shared with one that would take it, after asking for it in vain.
+func TestModesAreNotMixed(t *testing.T) {
+	enterNamespace(t)
+	a, b := addVeth(t, "a0", "a1", 1), addVeth(t, "b0", "b1", 1)
+	cfg := smallConfig()
+	cfg.Mode = ModeCopy
+	u, sa, err := OpenPrimary(a.index, 0, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sa.ModeReason() != "" {
+		t.Errorf("copy was asked for, and the reason for it is %q", sa.ModeReason())
+	}
+	for _, mode := range []Mode{ModeZeroCopy, ModeAuto} {
+		cfg.Mode = mode
+		s, err := u.Reserve(b.index, 0, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.Bind()
+		if mode == ModeZeroCopy {
+			if !errors.Is(err, ErrCannotShare) {
+				t.Errorf("zero-copy beside copy: %v, want %v", err, ErrCannotShare)
+			}
+		} else if err != nil || s.Mode() != ModeCopy || !strings.HasPrefix(s.ModeReason(), "zero-copy refused: ") {
+			t.Errorf("auto beside copy: %v, mode %v because of %q; want copy and the driver's refusal", err, s.Mode(), s.ModeReason())
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		u.Reclaim(s)
+	}
+	checkTotal(t, u)
+	if err := errors.Join(sa.Close(), u.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDeviceDeleted(t *testing.T) {
 	enterNamespace(t)
 	a := addVeth(t, "a0", "a1", 1)
