@@ -1,6 +1,8 @@
 package forwarder
 
 import (
+	"encoding/binary"
+
 	"zonehop/forwarder/claim"
 	"zonehop/forwarder/packet"
 	"zonehop/selector"
@@ -10,7 +12,7 @@ import (
 // the name of an address of ours: that is another host's claim to it, or our own
 // announcement come back.
 func (w *Worker) answerARP(b *binding, it *item) {
-	if w.claimed(b, it) {
+	if w.claimed(b, it) || w.flooded(b, it) {
 		return
 	}
 	_, target, _, ok := packet.ARPRequestTarget(it.frame, &it.Parsed)
@@ -27,7 +29,7 @@ func (w *Worker) answerARP(b *binding, it *item) {
 // answerNeighbour answers a solicitation for an address of ours (RFC 4861
 // section 7.2.4), with the same exception.
 func (w *Worker) answerNeighbour(b *binding, it *item) {
-	if w.claimed(b, it) {
+	if w.claimed(b, it) || w.flooded(b, it) {
 		return
 	}
 	target, ok := packet.NeighborSolicitTarget(it.frame, &it.Parsed)
@@ -39,6 +41,16 @@ func (w *Worker) answerNeighbour(b *binding, it *item) {
 	default:
 		w.reply(b, it, packet.ReplyNeighbor(it.frame, &it.Parsed, &w.ports[b.iface].mac), AnswerNeighbour)
 	}
+}
+
+// flooded drops a request that was sent to another station alone, and is here
+// because a switch does not know where that is.
+func (w *Worker) flooded(b *binding, it *item) bool {
+	if it.frame[0]&1 != 0 || binary.BigEndian.Uint64(it.frame[:8])>>16 == w.ports[b.iface].station {
+		return false
+	}
+	w.drop(b, it, ReasonOtherStation)
+	return true
 }
 
 // claimed passes on what another host says about an address of ours, and drops

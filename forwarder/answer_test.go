@@ -40,12 +40,17 @@ func TestClaims(t *testing.T) {
 		{"in a VLAN", tagged(arpRequest(vip4, vip4, clientMAC)), &inVLAN, false, ReasonAddressClaim},
 		{"our own announcement come back", arpRequest(vip4, vip4, applianceMAC), nil, false, ReasonAddressClaim},
 		{"that of another interface of ours", arpRequest(vip4, vip4, otherPort), nil, false, ReasonAddressClaim},
+		{"request for another station", toStation(arpRequest(client4, vip4, clientMAC), backendMAC(0)), nil, false, ReasonOtherStation},
+		{"request for us alone", toStation(arpRequest(client4, vip4, clientMAC), applianceMAC), nil, true, 0},
+		{"claim to another station", toStation(arpRequest(vip4, vip4, clientMAC), backendMAC(0)), &conflict4, false, ReasonAddressClaim},
 		{"ARP probe", arpRequest(netip.IPv4Unspecified(), vip4, clientMAC), &probe4, true, 0},
 		{"a client's request", arpRequest(client4, vip4, clientMAC), nil, true, 0},
 		{"request by nobody who can be answered", arpRequest(client4, vip4, [6]byte{1, 0, 0, 0, 0, 9}), nil, false, ReasonBadNeighbour},
 		{"solicitation from the address", solicitation(vip6, vip6, clientMAC), &conflict6, false, ReasonAddressClaim},
 		{"duplicate address detection", detection(vip6), &probe6, true, 0},
 		{"the same with an option", unasked, nil, false, ReasonBadNeighbour},
+		{"solicitation for another station", toStation(solicitation(client6, vip6, clientMAC), backendMAC(0)), nil, false, ReasonOtherStation},
+		{"solicitation for us alone", toStation(solicitation(client6, vip6, clientMAC), applianceMAC), nil, true, 0},
 		{"a client's solicitation", solicitation(client6, vip6, clientMAC), nil, true, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -68,6 +73,11 @@ func TestClaims(t *testing.T) {
 			r.checkAccounts()
 		})
 	}
+}
+
+// toStation addresses a frame to one station.
+func toStation(frame []byte, mac [6]byte) []byte {
+	return append(append([]byte{}, mac[:]...), frame[6:]...)
 }
 
 // detection is a solicitation of duplicate address detection, which has no option.
