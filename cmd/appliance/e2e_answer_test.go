@@ -235,6 +235,24 @@ func TestAnswersForAddresses(t *testing.T) {
 	d.stop()
 }
 
+// announcedAll waits until there were so many announcements, and none for longer
+// than the time between two of one address.
+func (d *device) announcedAll(want uint64) {
+	d.net.Helper()
+	const quiet = 2500 * time.Millisecond
+	last, since := uint64(0), time.Now()
+	d.wait("the announcements to be over", 20*time.Second, func() error {
+		got := d.status().Accounting.Originated["announcement"]
+		if got != last {
+			last, since = got, time.Now()
+		}
+		if got < want || time.Since(since) < quiet {
+			return fmt.Errorf("%d announcements, the last %v ago", got, time.Since(since))
+		}
+		return nil
+	})
+}
+
 func sameARP(a, b arpMessage) bool {
 	return bytes.Equal(a.to, b.to) && bytes.Equal(a.from, b.from) && a.op == b.op && bytes.Equal(a.senderMAC, b.senderMAC) &&
 		bytes.Equal(a.targetMAC, b.targetMAC) && a.sender == b.sender && a.target == b.target

@@ -124,23 +124,11 @@ func newConflictRig(t *testing.T, replace ...string) *conflictRig {
 	return r
 }
 
-// settled waits until every address was announced twice since there had been
-// so many announcements, and for longer than the time between two: on the wire
-// defences look the same.
+// settled waits until every address was announced since there had been so many
+// announcements: on the wire defences look the same.
 func (r *conflictRig) settled(announced uint64) {
 	r.net.Helper()
-	const quiet = 2500 * time.Millisecond
-	want, last, since := announced+2*(8+8+2), uint64(0), time.Now()
-	r.wait("the announcements to be over", 20*time.Second, func() error {
-		got := r.status().Accounting.Originated["announcement"]
-		if got != last {
-			last, since = got, time.Now()
-		}
-		if got < want || time.Since(since) < quiet {
-			return fmt.Errorf("%d announcements, the last %v ago", got, time.Since(since))
-		}
-		return nil
-	})
+	r.announcedAll(announced + 2*(8+8+2))
 	r.net.forget(r.client.Node, "eth0")
 	_, err := r.client.Ping(r.net.soon(), lab.VIPv4, netip.Addr{}, nil)
 	r.net.must(err)

@@ -19,8 +19,9 @@ const (
 )
 
 // announcer sends gratuitous ARP and unsolicited neighbour advertisements for
-// addresses that are answered for from now on, so that neighbours who knew
-// them elsewhere learn of the move at once.
+// addresses that are answered for from now on, or by another MAC, or on a link
+// that has just come up, so that neighbours and switches who knew them elsewhere
+// learn of the move at once.
 type announcer struct {
 	supervisor *forwarder.Supervisor
 
@@ -38,16 +39,25 @@ func newAnnouncer(s *forwarder.Supervisor) *announcer {
 	return &announcer{supervisor: s, pending: make(map[announcement]int)}
 }
 
-// announce schedules addresses, by port.
-func (a *announcer) announce(snap *selector.Snapshot, fresh [][]netip.Addr) {
+// announce schedules the fresh ones of the addresses that a snapshot answers
+// for, by port, and all of a port that has changed.
+func (a *announcer) announce(snap *selector.Snapshot, answers, fresh [][]netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.snapshot = snap
 	for port, addrs := range fresh {
+		if a.snapshot != nil && port < len(a.snapshot.Ports) && portMoved(&a.snapshot.Ports[port], &snap.Ports[port]) {
+			addrs = answers[port]
+		}
 		for _, addr := range addrs {
 			a.pending[announcement{port, addr}] = announceTimes
 		}
 	}
+	a.snapshot = snap
+}
+
+// portMoved reports whether neighbours may know a port wrongly.
+func portMoved(before, now *selector.Port) bool {
+	return now.Up && (!before.Up || before.MAC != now.MAC || before.Index != now.Index)
 }
 
 // again schedules everything answered for, after a queue was bound: what was

@@ -46,7 +46,7 @@ func (a *Appliance) publishLocked(why string) {
 	if moved {
 		a.claims.look(take.Answers)
 	}
-	a.announcer.announce(snap, fresh)
+	a.announcer.announce(snap, take.Answers, fresh)
 }
 
 // classification lists what a snapshot takes from the kernel.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -12,7 +13,9 @@ import (
 
 // groupKeeper joins the solicited-node groups of the IPv6 addresses answered
 // for. Without it nobody's solicitation arrives from behind a snooping switch.
-// The kernel is asked in a goroutine of its own, so that no publish waits for it.
+// The kernel is asked in a goroutine of its own, so that no publish waits for it,
+// and now and then without a change: an interface can lose its groups, and refuse
+// one for a while, without an event that tells of it.
 type groupKeeper struct {
 	groups *neigh.Groups
 	log    *zap.Logger
@@ -59,20 +62,31 @@ func (k *groupKeeper) settle(ctx context.Context) error {
 	return nil
 }
 
+// groupsInterval is how often memberships are compared with what the kernel
+// has. A host that lost one is not found by IPv6 clients for that long.
+const groupsInterval = 2 * time.Second
+
 // run follows set until ctx is done, and then leaves all groups.
 func (k *groupKeeper) run(ctx context.Context) {
 	defer k.groups.Close()
+	tick := time.NewTicker(groupsInterval)
+	defer tick.Stop()
+	refused := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-k.wake:
+		case <-tick.C:
 		}
 		k.mu.Lock()
 		want, version := k.want, k.version
 		k.mu.Unlock()
-		if err := k.groups.Update(want); err != nil {
-			k.log.Warn("cannot join a solicited-node group: IPv6 clients may not find an address", zap.Error(err))
+		err := k.groups.Update(want)
+		if now := text(err); now != refused {
+			if refused = now; err != nil {
+				k.log.Warn("cannot join a solicited-node group: IPv6 clients may not find an address; trying again", zap.Error(err))
+			}
 		}
 		k.mu.Lock()
 		k.done = version
