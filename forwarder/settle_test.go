@@ -29,22 +29,25 @@ func TestSettle(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }()
-	for range 100 {
+	// None waits for the supervisor's next look at everything. Busy machines
+	// delay some of them.
+	const times = 100
+	began := time.Now()
+	for range times {
 		s.SetClassification(Classification{})
-		began := time.Now()
-		if err := within(5 * time.Second); err != nil {
+		if err := within(time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took > reconcileInterval/2 {
-			t.Fatalf("it took %v", took)
-		}
+	}
+	if took := time.Since(began); took > times*reconcileInterval/2 {
+		t.Errorf("%d times took %v", times, took)
 	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 	s.SetClassification(Classification{})
-	if err := within(5 * time.Second); !errors.Is(err, ErrStopped) {
+	if err := within(time.Minute); !errors.Is(err, ErrStopped) {
 		t.Errorf("after the end Settle says %v", err)
 	}
 }

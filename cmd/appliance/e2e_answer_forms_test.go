@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -268,7 +267,7 @@ func (r *answerRig) badSolicitations() {
 	for i, b := range bad {
 		before := r.status().Accounting
 		r.net.send(r.client.Node, "eth0", b.frame)
-		r.wait(fmt.Sprintf("%s to be dropped", b.name), 5*time.Second, func() error {
+		r.wait(fmt.Sprintf("%s to be dropped", b.name), func() error {
 			s := r.status().Accounting
 			if got := change(&before, &s)["bad_neighbour"]; got != 1 {
 				return fmt.Errorf("frame %d is counted as %v", i, change(&before, &s))
@@ -298,7 +297,7 @@ func (r *answerRig) announcedAfter(change func(r *answerRig)) {
 	r.net.Helper()
 	r.wire.Clear()
 	change(r)
-	r.wait("two announcements of each address", 15*time.Second, func() error {
+	r.wait("two announcements of each address", func() error {
 		for _, a := range []netip.Addr{lab.VIPv4, hop4, lab.VIPv6, hop6} {
 			if k := r.wire.Count(isDefence(a, r.ours)); k < 2 { // which looks the same
 				return fmt.Errorf("%d of %s by %s", k, a, r.ours)
@@ -354,6 +353,6 @@ func (r *answerRig) groupLost() {
 			r.net.must(host.AddAddress("eth0", netip.PrefixFrom(netip.AddrFrom16([16]byte(a.IP.To16())), ones)))
 		}
 	}
-	r.wait("the group to be joined", 10*time.Second, joined)
+	r.wait("the group to be joined", joined)
 	r.found()
 }

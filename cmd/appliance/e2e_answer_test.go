@@ -110,7 +110,7 @@ func TestAnswersForAddresses(t *testing.T) {
 		"destRange: 192.168.0.0/16,", "destRange: 192.168.0.0/16, nextHopAddress: 10.0.100.50,",
 		`destRange: "2001:db8:192::/48",`, `destRange: "2001:db8:192::/48", nextHopAddress: "fd00:0:100::50",`))
 	d.run()
-	d.wait("the rules to be announced", 15*time.Second, func() error { return d.announced("web-tcp", "web-tcp6") })
+	d.wait("the rules to be announced", func() error { return d.announced("web-tcp", "web-tcp6") })
 
 	d.sub("announced at start", func(d *device) {
 		for _, a := range []netip.Addr{lab.VIPv4, hop4} {
@@ -120,7 +120,7 @@ func TestAnswersForAddresses(t *testing.T) {
 			f := d.net.see(wire, a.String(), going(lab.In, func(f lab.Frame) bool { return isAdvertisement(f, a) }))
 			checkAdvertisement(d.net.T, f, a, allNodes, allNodesMAC, mac, 0x20)
 		}
-		d.wait("both announcements of each", 10*time.Second, func() error {
+		d.wait("both announcements of each", func() error {
 			if k := wire.Count(func(f lab.Frame) bool { return isGratuitousARP(f, lab.VIPv4, mac) }); k < 2 {
 				return fmt.Errorf("%d of 2", k)
 			}
@@ -174,15 +174,17 @@ func TestAnswersForAddresses(t *testing.T) {
 		}
 	})
 	d.sub("standby and never", func(d *device) {
+		// All by one queue, where the last answer of each kind comes after any
+		// to the others.
+		queue := d.net.queueSender(0)
 		ask := func() (heard []netip.Addr) {
 			wire.Clear()
 			for _, a := range []netip.Addr{standby4, never4, lab.VIPv4} {
-				d.net.send(client.Node, "eth0", arpRequest(d.net.T, own, client.IPv4(), a))
+				queue.send(arpRequest(d.net.T, own, client.IPv4(), a))
 			}
 			for _, a := range []netip.Addr{standby6, never6, lab.VIPv6} {
-				d.net.send(client.Node, "eth0", solicit(d.net.T, own, client.IPv6(), a))
+				queue.send(solicit(d.net.T, own, client.IPv6(), a))
 			}
-			// The last of each comes after any answer to the others.
 			d.net.see(wire, "the last reply", going(lab.In, func(f lab.Frame) bool { return isARPReply(f, lab.VIPv4) }))
 			d.net.see(wire, "the last advertisement", going(lab.In, func(f lab.Frame) bool { return isAdvertisement(f, lab.VIPv6) }))
 			for _, a := range []netip.Addr{standby4, never4, standby6, never6} {
@@ -241,7 +243,7 @@ func (d *device) announcedAll(want uint64) {
 	d.net.Helper()
 	const quiet = 2500 * time.Millisecond
 	last, since := uint64(0), time.Now()
-	d.wait("the announcements to be over", 20*time.Second, func() error {
+	d.wait("the announcements to be over", func() error {
 		got := d.status().Accounting.Originated["announcement"]
 		if got != last {
 			last, since = got, time.Now()

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"zonehop/bench/lab"
 )
@@ -20,7 +19,7 @@ func TestCommands(t *testing.T) {
 	n := newNetwork(t, lab.Options{})
 	d := n.start(testConfig(t, "two-zones.yaml"))
 	s := n.stream("client-b", netip.AddrPortFrom(lab.VIPv4, lab.EchoTLS), "")
-	n.flowing(s, 5*time.Second)
+	n.flowing(s)
 	n.shares("client-c", far4, 2)
 
 	d.sub("status --json", func(d *device) {
@@ -93,7 +92,7 @@ func TestCommands(t *testing.T) {
 		if got := d.net.shares("client-b", vip4, 20); got[s.Backend] != 0 {
 			d.net.Errorf("%d new connections went to a drained backend", got[s.Backend])
 		}
-		d.net.flowing(s, 5*time.Second)
+		d.net.flowing(s)
 		if _, problems, status := d.command("undrain", s.Backend); status != 0 {
 			d.net.Fatalf("undrain: status %d, %q", status, problems)
 		}

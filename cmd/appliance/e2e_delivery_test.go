@@ -60,7 +60,7 @@ func TestBackendMoves(t *testing.T) {
 			d.net.must(machine.SetMAC("eth0", mac, announce))
 			arrives := d.net.capture(machine.Node, "eth0")
 			for _, s := range streams {
-				d.net.flowing(s, 40*time.Second)
+				d.net.flowing(s)
 				f := d.net.see(arrives, "a frame to the new address", going(lab.In, func(f lab.Frame) bool {
 					p, ok := readIP(f)
 					return ok && p.proto == protoTCP && p.src == s.LocalAddr().Addr() && p.to == mac.String()
@@ -73,7 +73,7 @@ func TestBackendMoves(t *testing.T) {
 	}
 	d.sub("dark", func(d *device) { goesDark(d, machine, streams[0]) })
 	for _, s := range streams {
-		n.flowing(s, 40*time.Second)
+		n.flowing(s)
 		if state := s.Close(); state.Err != nil {
 			t.Error(state.Err)
 		}
@@ -89,7 +89,7 @@ func goesDark(d *device, machine *lab.Backend, s *lab.Stream) {
 	frame := d.net.see(wire, "a frame of the connection", going(lab.Out, flow.there))
 
 	d.net.must(machine.SetLink("eth0", false))
-	d.wait("the backend to be undeliverable", 30*time.Second, func() error {
+	d.wait("the backend to be undeliverable", func() error {
 		for _, a := range []netip.Addr{machine.IPv4(), machine.IPv6()} {
 			if b := d.backend("web", a); b.Deliverable || !strings.HasPrefix(b.Reason, "no_neighbour") {
 				return fmt.Errorf("%s: deliverable %v, reason %q", a, b.Deliverable, b.Reason)
@@ -106,7 +106,7 @@ func goesDark(d *device, machine *lab.Backend, s *lab.Stream) {
 		}
 	}
 	d.net.must(machine.SetLink("eth0", true))
-	d.wait("the backend to be deliverable again", 30*time.Second, func() error {
+	d.wait("the backend to be deliverable again", func() error {
 		if b := d.backend("web", machine.IPv4()); !b.Deliverable || b.Reason != "" {
 			return fmt.Errorf("reason %q", b.Reason)
 		}
@@ -143,7 +143,7 @@ func TestBackendBehindGateway(t *testing.T) {
 		}
 	}
 	arrives := n.capture(gateway.Node, "eth0")
-	got := n.shares("client-b", vip4, 60)
+	got := n.shares("client-b", vip4, 100) // of four, one is missed once in 10^12 times
 	// Two of three reachable in the client's zone is less than the spill-over
 	// ratio of 0.8: what cannot be delivered to is as good as unhealthy.
 	if got["web-b1"] == 0 || got["web-b2"] == 0 || got["web-c1"] == 0 || got["web-c2"] == 0 {
@@ -217,7 +217,7 @@ func TestLoop(t *testing.T) {
 		p, ok := readIP(f)
 		return ok && p.proto == protoUDP && p.dst == far4.Addr()
 	}
-	n.eventually("the others to arrive", 5*time.Second, func() (bool, error) {
+	n.eventually("the others to arrive", func() (bool, error) {
 		k := on.Count(going(lab.In, arrived))
 		return k == passes, fmt.Errorf("%d of %d", k, passes)
 	})

@@ -107,7 +107,7 @@ func (f *flood) saturate(lasts time.Duration) int {
 	f.net.Helper()
 	before := f.balanced().Accounting
 	end := f.start(0, nil)
-	f.wait("the flood to arrive", 10*time.Second, func() error {
+	f.wait("the flood to arrive", func() error {
 		if s := f.status(); s.Accounting.Forwarded == before.Forwarded {
 			return errors.New("nothing was forwarded")
 		}
@@ -127,6 +127,11 @@ func (f *flood) saturate(lasts time.Duration) int {
 	return rate
 }
 
+// heapPlay is by how much the garbage collector lets the heap grow and shrink
+// on a busy machine, in KiB. A few bytes kept of each of a flood's millions of
+// frames are more.
+const heapPlay = 32 << 10
+
 // memory watches the resident memory, which must stay where it was.
 type memory struct{ first, least, most int }
 
@@ -144,8 +149,8 @@ func (m *memory) check(f *flood) {
 	if raceEnabled {
 		return
 	}
-	if m.least < m.first-m.first/10 || m.most > m.first+m.first/10 {
-		f.net.Errorf("resident memory went from %d to between %d and %d KiB, want within 10 %%", m.first, m.least, m.most)
+	if m.most > m.first+heapPlay {
+		f.net.Errorf("resident memory went from %d to %d KiB, want at most %d more", m.first, m.most, heapPlay)
 	}
 }
 
@@ -215,10 +220,6 @@ func (f *flood) belowSaturation(streams []*lab.Stream, rateHz int, lasts time.Du
 	if !raceEnabled && (unconfirmed < quota*9/10 || table.RejectedQuota == before.FlowTable.RejectedQuota) {
 		f.net.Errorf("%d entries were unconfirmed at most and none was refused: the quota of %d was not reached", unconfirmed, quota)
 	}
-	// The generator needs a CPU for itself, and may have to share it.
-	if least := uint64(float64(rateHz) * took.Seconds() / 4); sent < least {
-		f.net.Errorf("only %d frames were sent, want at least %d: the flood was none", sent, least)
-	}
 }
 
 // allAlive checks that every stream goes on and is tracked where it began.
@@ -228,7 +229,7 @@ func (f *flood) allAlive(streams []*lab.Stream) {
 	for _, s := range streams {
 		before[s] = s.State().Bytes
 	}
-	f.net.eventually("data on every stream", 10*time.Second, func() (bool, error) {
+	f.net.eventually("data on every stream", func() (bool, error) {
 		still := 0
 		for s, bytes := range before {
 			state := s.State()
@@ -261,7 +262,7 @@ func (f *flood) allAlive(streams []*lab.Stream) {
 // whole table fills with confirmed entries.
 func (f *flood) aboveSaturation(lasts time.Duration) {
 	f.net.Helper()
-	f.wait("the flood's entries to go", 15*time.Second, func() error {
+	f.wait("the flood's entries to go", func() error {
 		if n := f.status().FlowTable.Unconfirmed; n > 1000 {
 			return fmt.Errorf("%d are left", n)
 		}
@@ -277,7 +278,7 @@ func (f *flood) aboveSaturation(lasts time.Duration) {
 	})
 	resolved := make(map[netip.Addr]time.Duration)
 	full := raceEnabled
-	for time.Since(start) < lasts || (len(resolved) < 2 || !full) && time.Since(start) < 4*lasts {
+	for time.Since(start) < lasts || (len(resolved) < 2 || !full) && time.Since(start) < patience {
 		m.read(f)
 		full = full || f.status().FlowTable.RejectedFull > before.FlowTable.RejectedFull
 		for _, a := range []netip.Addr{vip("web", 4), vip("web", 6)} {
@@ -293,12 +294,12 @@ func (f *flood) aboveSaturation(lasts time.Duration) {
 	done := make(chan uint64, 1)
 	go func() { defer close(done); done <- end() }()
 	// A request whose first segment the end of the flood takes along would
-	// only come again after a second: so they are short, and several.
+	// only come again after a second: so they are short at first.
 	requests := 0
-	f.wait("a request to succeed", time.Second, func() error {
-		ctx, cancel := context.WithTimeout(f.net.ctx, 200*time.Millisecond)
-		defer cancel()
+	f.wait("a request to succeed", func() error {
 		requests++
+		ctx, cancel := context.WithTimeout(f.net.ctx, time.Duration(requests)*200*time.Millisecond)
+		defer cancel()
 		_, err := f.client.Get(ctx, netip.AddrPortFrom(vip("web", 4), lab.HTTPPort), "/")
 		return err
 	})

@@ -152,7 +152,7 @@ func (r *flowRig) weigh(weights map[string]int) {
 	}
 	r.write(yaml)
 	r.net.must(r.Reload())
-	r.wait("the weights to be in force", 5*time.Second, func() error {
+	r.wait("the weights to be in force", func() error {
 		list, err := r.Backends()
 		for _, b := range list {
 			want, ok := weights[b.Name]
@@ -191,7 +191,7 @@ func (r *flowRig) got(frame []byte, router bool) (names []string) {
 func (r *flowRig) arrives(frame []byte, at string) string {
 	r.net.Helper()
 	var names []string
-	r.net.eventually("a frame to arrive", 5*time.Second, func() (bool, error) {
+	r.net.eventually("a frame to arrive", func() (bool, error) {
 		names = r.got(frame, false)
 		return len(names) > 0, nil
 	})
@@ -235,18 +235,26 @@ func change(before, after *admin.Accounting) map[string]uint64 {
 	return out
 }
 
-// counting runs something that makes the appliance receive a number of frames,
-// and returns what it counted them as.
+// counting runs something that has the appliance forward or drop a number of
+// frames, and returns what it counted them as. What it answers meanwhile does
+// not count.
 func (r *flowRig) counting(frames uint64, fn func()) map[string]uint64 {
 	r.net.Helper()
 	before := r.balanced().Accounting
 	fn()
-	r.wait(fmt.Sprintf("%d frames to be received", frames), 5*time.Second, func() error {
+	r.wait(fmt.Sprintf("%d frames to be received", frames), func() error {
 		s, err := r.Status()
-		if got := s.Accounting.Received - before.Received; err == nil && (got < frames || s.Accounting.Held > 0) {
-			return fmt.Errorf("%d received, %d held", got, s.Accounting.Held)
+		if err != nil {
+			return err
 		}
-		return err
+		got := uint64(0)
+		for _, k := range change(&before, &s.Accounting) {
+			got += k
+		}
+		if got < frames || s.Accounting.Held > 0 {
+			return fmt.Errorf("%d counted, %d held", got, s.Accounting.Held)
+		}
+		return nil
 	})
 	after := r.balanced().Accounting
 	return change(&before, &after)
@@ -292,7 +300,7 @@ func (n *network) queueSender(queue int) *queueSender {
 // caller leaves the receiver time: beyond its rings frames are lost.
 func (q *queueSender) send(frames ...[]byte) {
 	q.net.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience)
 	for _, frame := range frames {
 		addr, ok := q.memory.Alloc()
 		if !ok {

@@ -146,7 +146,7 @@ func (r *flowRig) fillTable() {
 		}
 	}
 	used := -1
-	r.wait("the flow table to be full", 20*time.Second, func() error {
+	r.wait("the flow table to be full", func() error {
 		before := used
 		round()
 		used = r.balanced().FlowTable.Used
@@ -185,7 +185,7 @@ func TestErrorsFollowTheirFlow(t *testing.T) {
 			if flows := r.tracked(unseen); len(flows) != 0 {
 				r.net.Errorf("errors made the entries %+v", flows)
 			}
-			r.net.flowing(s, 5*time.Second)
+			r.net.flowing(s)
 			if state := s.Close(); state.Err != nil {
 				r.net.Error(state.Err)
 			}

@@ -48,7 +48,7 @@ func (r *flowRig) sick(name string) {
 		}
 		r.net.must(b.SetHealth(health))
 	}
-	r.wait(fmt.Sprintf("all but %q to be healthy", name), 10*time.Second, func() error {
+	r.wait(fmt.Sprintf("all but %q to be healthy", name), func() error {
 		list, err := r.Backends()
 		for _, b := range list {
 			if (b.Health == "UNHEALTHY") != (b.Name == name) || b.Health == "UNKNOWN" {
@@ -68,7 +68,7 @@ func (r *flowRig) connect(name string, version int, port uint16) (net.Conn, stri
 	conn, err := r.client.DialTCP(r.net.soon(), netip.AddrPortFrom(vip(name, version), lab.EchoTLS), netip.AddrPortFrom(netip.Addr{}, port))
 	r.net.must(err)
 	r.net.Cleanup(func() { conn.Close() })
-	r.net.must(conn.SetReadDeadline(time.Now().Add(5 * time.Second)))
+	r.net.must(conn.SetReadDeadline(time.Now().Add(patience)))
 	var greeting []byte
 	for len(greeting) == 0 || greeting[len(greeting)-1] != '\n' {
 		b := make([]byte, 1)
@@ -125,7 +125,7 @@ func connectionsChooseAnew(r *flowRig, version int) {
 	if name := r.echoed(udp); name != first {
 		r.net.Errorf("a tracked UDP flow moved from %s to %s", first, name)
 	}
-	r.net.flowing(s, 5*time.Second)
+	r.net.flowing(s)
 	if state := s.Close(); state.Err != nil {
 		r.net.Error(state.Err)
 	}
@@ -144,14 +144,14 @@ func synChoosesAnew(r *flowRig, version int) {
 		r.weigh(map[string]int{first: 0})
 		var second string
 		// The client's own TIME-WAIT gives the port back when it likes.
-		r.net.eventually("the port to be free", 5*time.Second, func() (bool, error) {
+		r.net.eventually("the port to be free", func() (bool, error) {
 			again, err := r.client.DialTCP(r.net.soon(), netip.AddrPortFrom(vip("web", version), lab.EchoTLS), netip.AddrPortFrom(netip.Addr{}, port))
 			if err != nil {
 				return false, err
 			}
 			defer again.Close()
 			buf := make([]byte, 32)
-			if err := again.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			if err := again.SetReadDeadline(time.Now().Add(patience)); err != nil {
 				return false, err
 			}
 			k, err := again.Read(buf)
@@ -174,7 +174,7 @@ func unhealthyByDefault(r *flowRig, version int) {
 	if got := r.echoed(udp); got == first {
 		r.net.Errorf("UDP is still at %s, which is unhealthy", got)
 	}
-	r.net.flowing(s, 5*time.Second)
+	r.net.flowing(s)
 	if flows := r.tracked(s.LocalAddr()); len(flows) != 1 || flows[0].Backend != first {
 		r.net.Errorf("the TCP connection is tracked as %+v, want %s", flows, first)
 	}
@@ -188,7 +188,7 @@ func unhealthyByDefault(r *flowRig, version int) {
 func unhealthyNever(r *flowRig, version int) {
 	s := r.net.stream("client", netip.AddrPortFrom(vip("never", version), lab.EchoTLS), "")
 	r.sick(s.Backend)
-	r.net.eventually("the connection to be reset", 5*time.Second, func() (bool, error) { return s.State().Err != nil, nil })
+	r.net.eventually("the connection to be reset", func() (bool, error) { return s.State().Err != nil, nil })
 	flows := r.tracked(s.LocalAddr())
 	if len(flows) != 1 || flows[0].Backend == s.Backend {
 		r.net.Errorf("the connection is tracked as %+v, want one that left %s", flows, s.Backend)
@@ -212,7 +212,7 @@ func unhealthyAlways(r *flowRig, version int) {
 			r.net.Errorf("UDP moved from %s to %s", first, got)
 		}
 	}
-	r.net.flowing(s, 5*time.Second)
+	r.net.flowing(s)
 	if state := s.Close(); state.Err != nil {
 		r.net.Error(state.Err)
 	}

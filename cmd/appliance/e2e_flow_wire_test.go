@@ -287,7 +287,7 @@ func (r *flowRig) zeroChecksum() {
 	datagram := udpHeader(from, to, payload)
 	datagram[6], datagram[7] = 0, 0
 	r.queues[1].send(r.frame(ipHead{src: from.Addr(), dst: to.Addr(), proto: protoUDP}.packet(datagram)))
-	if _, err := readEcho(conn, payload, 5*time.Second); err != nil {
+	if _, err := readEcho(conn, payload, patience); err != nil {
 		r.net.Error(err)
 	}
 }
@@ -320,8 +320,8 @@ func (r *flowRig) anyBytes() {
 		}
 		r.queues[batch%2].send(frames...)
 	}
-	r.net.flowing(s, 5*time.Second)
-	r.wait("nothing to be held", 5*time.Second, func() error {
+	r.net.flowing(s)
+	r.wait("nothing to be held", func() error {
 		if held := r.status().Accounting.Held; held != 0 {
 			return fmt.Errorf("%d held", held)
 		}

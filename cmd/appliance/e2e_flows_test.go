@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"zonehop/bench/lab"
 	"zonehop/cmd/appliance/internal/admin"
@@ -23,7 +22,7 @@ func TestFlows(t *testing.T) {
 	tcp := n.stream("client-b", netip.AddrPortFrom(lab.VIPv4, lab.EchoTLS), "web-b1")
 	n.stream("client-c", netip.AddrPortFrom(lab.VIPv4, lab.EchoTLS), "web-c1")
 	n.stream("client-b", netip.AddrPortFrom(far4.Addr(), lab.EchoTLS), "")
-	n.flowing(tcp, 5*time.Second)
+	n.flowing(tcp)
 	client := n.Client("client-b").IPv4().String()
 	for _, c := range []struct {
 		args []string
@@ -117,7 +116,7 @@ func TestFlows(t *testing.T) {
 	}
 	// What was foretold happens.
 	n.must(n.Backend(backend).SetHealth(lab.HealthClosed))
-	d.wait(backend+" to be unhealthy", 5*time.Second, func() error {
+	d.wait(backend+" to be unhealthy", func() error {
 		if b := d.backend("web", n.Backend(backend).IPv4()); b.Health != "UNHEALTHY" {
 			return fmt.Errorf("%s", b.Health)
 		}

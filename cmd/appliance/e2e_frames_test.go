@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
@@ -280,14 +279,14 @@ func (n *network) must(err error) {
 }
 
 // eventually waits for something outside the appliance.
-func (n *network) eventually(what string, within time.Duration, done func() (bool, error)) {
+func (n *network) eventually(what string, done func() (bool, error)) {
 	n.Helper()
-	n.must(lab.Wait(n.ctx, what, within, done))
+	n.must(lab.Wait(n.ctx, what, patience, done))
 }
 
-// soon is a deadline for something that needs no time but the machine's.
+// soon is a deadline for what must come.
 func (n *network) soon() context.Context {
-	ctx, cancel := context.WithTimeout(n.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(n.ctx, patience)
 	n.Cleanup(cancel)
 	return ctx
 }

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -74,16 +72,14 @@ func TestLifecycle(t *testing.T) {
 	flow := func(n *network) {
 		n.Helper()
 		for _, s := range streams {
-			n.flowing(s, 40*time.Second)
+			n.flowing(s)
 		}
 	}
 
 	d.sub("second instance, same admin socket", func(d *device) {
 		second := *d
 		second.run()
-		ctx, cancel := context.WithTimeout(d.net.ctx, 10*time.Second)
-		defer cancel()
-		status, err := second.process.Wait(ctx)
+		status, err := second.process.Wait(d.net.soon())
 		d.net.must(err)
 		if out := second.process.Output(); status != 1 || !strings.Contains(out, "another appliance answers on it") {
 			d.net.Errorf("status %d, output %q; want 1 and that the admin socket is in use", status, out)
@@ -97,12 +93,15 @@ func TestLifecycle(t *testing.T) {
 		d.net.must(os.WriteFile(second.file, []byte(text), 0o644))
 		second.run()
 		second.interfaceIs("eth0", false)
-		second.wait("the refusal", 10*time.Second, func() error {
+		second.wait("the refusal", func() error {
 			s, err := second.Status()
-			if p := s.Interfaces[0].Problem; err == nil && !strings.Contains(p, "attach xdp to eth0") || !strings.Contains(p, "is attached there; detach it first") {
+			if err != nil {
+				return err
+			}
+			if p := s.Interfaces[0].Problem; !strings.Contains(p, "attach xdp to eth0") || !strings.Contains(p, "is attached there; detach it first") {
 				return errors.New(p)
 			}
-			return err
+			return nil
 		})
 		flow(d.net)
 		second.stop()
@@ -116,7 +115,7 @@ func TestLifecycle(t *testing.T) {
 	})
 	d.sub("killed", func(d *device) {
 		d.net.must(d.process.Kill())
-		d.net.eventually("the program to be gone", 10*time.Second, func() (bool, error) { return !d.net.attached("eth0"), nil })
+		d.net.eventually("the program to be gone", func() (bool, error) { return !d.net.attached("eth0"), nil })
 		if _, err := os.Stat(d.socket); err != nil {
 			d.net.Fatalf("the test needs a stale admin socket: %v", err)
 		}
@@ -161,7 +160,7 @@ func TestRestartBesideUnhealthy(t *testing.T) {
 	d := n.start(testConfig(t, "two-zones.yaml"))
 	sick := n.Backend("web-b1")
 	n.must(sick.SetHealth(lab.HealthFailing))
-	d.wait("the backend to be unhealthy", 10*time.Second, func() error {
+	d.wait("the backend to be unhealthy", func() error {
 		for _, a := range []netip.Addr{sick.IPv4(), sick.IPv6()} {
 			if b := d.backend("web", a); b.Health != "UNHEALTHY" {
 				return errors.New(b.Health)
@@ -179,7 +178,7 @@ func TestRestartBesideUnhealthy(t *testing.T) {
 	d.run()
 	d.ready()
 	for _, s := range streams {
-		n.flowing(s, 40*time.Second)
+		n.flowing(s)
 		if state := s.Close(); state.Err != nil {
 			t.Error(state.Err)
 		}

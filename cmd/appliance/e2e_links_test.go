@@ -42,7 +42,7 @@ func (n *network) load(client string, to netip.AddrPort) (stop func()) {
 // interfaceIs waits until an interface is up without a problem, or is not.
 func (d *device) interfaceIs(name string, good bool) {
 	d.net.Helper()
-	d.wait(fmt.Sprintf("%s to be usable: %v", name, good), 15*time.Second, func() error {
+	d.wait(fmt.Sprintf("%s to be usable: %v", name, good), func() error {
 		s, err := d.Status()
 		if err != nil {
 			return err
@@ -78,7 +78,7 @@ func TestLinkDownAndUp(t *testing.T) {
 			d.net.must(change(true))
 			d.ready()
 			for _, s := range streams {
-				d.net.flowing(s, 40*time.Second)
+				d.net.flowing(s)
 			}
 			// The groups of the IPv6 addresses are joined still, or again.
 			d.net.forget(d.net.Client("client-b").Node, "eth0")
@@ -116,18 +116,21 @@ func TestInterfaceRecreated(t *testing.T) {
 		stop := d.net.load("client-b", netip.AddrPortFrom(far4.Addr(), lab.EchoPort))
 		defer stop()
 		d.net.must(host.DeleteLink("eth1"))
-		d.interfaceIs("eth1", false)
-		if p := d.status().Interfaces[1].Problem; !strings.Contains(p, "eth1 does not exist") {
-			d.net.Errorf("the problem of eth1 is %q, want that it does not exist", p)
-		}
-		d.net.flowing(near, 5*time.Second)
+		d.wait("eth1 to be missed", func() error {
+			s, err := d.Status()
+			if err == nil && !strings.Contains(s.Interfaces[1].Problem, "eth1 does not exist") {
+				err = fmt.Errorf("the problem of eth1 is %q", s.Interfaces[1].Problem)
+			}
+			return err
+		})
+		d.net.flowing(near)
 		if s := d.status(); s.Interfaces[1].Problem == "" || s.Interfaces[0].Problem != "" {
 			d.net.Errorf("problems are %q and %q, want one of eth1 alone", s.Interfaces[0].Problem, s.Interfaces[1].Problem)
 		}
 		d.net.must(host.CreateLink("eth1"))
 		d.ready()
 		for _, s := range far {
-			d.net.flowing(s, 40*time.Second)
+			d.net.flowing(s)
 		}
 	})
 	d.balanced()
@@ -139,7 +142,7 @@ func TestInterfaceRecreated(t *testing.T) {
 		d.net.must(host.CreateLink("eth0"))
 		d.ready()
 		for _, s := range append(far, near) {
-			d.net.flowing(s, 40*time.Second)
+			d.net.flowing(s)
 		}
 		d.net.forget(d.net.Client("client-b").Node, "eth0")
 		for _, to := range []netip.Addr{lab.VIPv4, lab.VIPv6} {

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -58,7 +57,7 @@ func TestModes(t *testing.T) {
 				d.ready()
 				d.worksInMode(mode)
 				part.must(d.process.Kill())
-				part.eventually("the program to be gone", 10*time.Second, func() (bool, error) { return !part.attached("eth0"), nil })
+				part.eventually("the program to be gone", func() (bool, error) { return !part.attached("eth0"), nil })
 				d.run()
 				d.ready()
 				d.worksInMode(mode)
@@ -74,7 +73,7 @@ func TestModes(t *testing.T) {
 // refusesMode waits until every queue of an interface is refused for its mode.
 func (d *device) refusesMode(iface string) {
 	d.net.Helper()
-	d.wait("the refusal of the mode", 15*time.Second, func() error {
+	d.wait("the refusal of the mode", func() error {
 		s, err := d.Status()
 		if err != nil {
 			return err
@@ -149,7 +148,7 @@ func (d *device) toldMode(iface, mode string) {
 func (d *device) wholeMemory() admin.Status {
 	d.net.Helper()
 	var s admin.Status
-	d.wait("every frame in its place", 10*time.Second, func() (err error) {
+	d.wait("every frame in its place", func() (err error) {
 		if s, err = d.Status(); err != nil {
 			return err
 		}
@@ -197,7 +196,7 @@ func TestModeReload(t *testing.T) {
 			d.refusesMode("eth0")
 			continue
 		}
-		d.wait("mode "+want, 15*time.Second, func() error {
+		d.wait("mode "+want, func() error {
 			s, err := d.Status()
 			if err == nil && s.Interfaces[0].Mode != want {
 				err = fmt.Errorf("mode %s, problem %q", s.Interfaces[0].Mode, s.Interfaces[0].Problem)
@@ -207,7 +206,7 @@ func TestModeReload(t *testing.T) {
 		d.ready()
 		d.toldMode("eth0", mode)
 		for _, s := range streams {
-			n.flowing(s, 40*time.Second)
+			n.flowing(s)
 		}
 	}
 	stop()

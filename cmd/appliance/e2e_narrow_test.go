@@ -124,7 +124,7 @@ func (d *device) uploads(client string, to netip.Addr) {
 	before := d.balanced().Accounting
 	payload := []byte(strings.Repeat("twelve bytes", 120)) // 1440
 	tries := 0
-	d.net.eventually("a datagram to be echoed", 10*time.Second, func() (bool, error) {
+	d.net.eventually("a datagram to be echoed", func() (bool, error) {
 		tries++
 		conn, err := d.net.Client(client).DialUDP(d.net.soon(), netip.AddrPortFrom(to, lab.EchoPort), netip.AddrPort{})
 		if err != nil {

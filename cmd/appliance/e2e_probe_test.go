@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -20,7 +19,7 @@ import (
 // service.
 func asRulesConfig(t *testing.T, kind, target string) string {
 	check := fmt.Sprintf(`healthChecks:
-  - {name: as-rule, type: %s, port: %d, probeTarget: %s, checkIntervalSec: 0.2, timeoutSec: 0.2}
+  - {name: as-rule, type: %s, port: %d, probeTarget: %s, checkIntervalSec: 0.2, timeoutSec: 0.2, unhealthyThreshold: 5}
 `, kind, lab.HealthPort, target)
 	if kind == "HTTP" {
 		check = check[:len(check)-2] + ", requestPath: /healthz}\n"
@@ -39,7 +38,7 @@ func (d *device) probedAs(backend string, rule netip.Addr, state string) {
 // probedInRow waits until that many results in a row say so.
 func (d *device) probedInRow(backend string, rule netip.Addr, state string, inRow int) {
 	d.net.Helper()
-	d.wait(fmt.Sprintf("%s to be %s as %s", backend, state, rule), 10*time.Second, func() error {
+	d.wait(fmt.Sprintf("%s to be %s as %s", backend, state, rule), func() error {
 		h, err := d.Health()
 		if err != nil {
 			return err
@@ -61,7 +60,7 @@ func (d *device) probedInRow(backend string, rule netip.Addr, state string, inRo
 // are, in what selection goes by.
 func (d *device) unhealthy(want ...string) {
 	d.net.Helper()
-	d.wait(fmt.Sprintf("these to be unhealthy: %v", want), 5*time.Second, func() error {
+	d.wait(fmt.Sprintf("these to be unhealthy: %v", want), func() error {
 		list, err := d.Backends()
 		if err != nil {
 			return err
@@ -99,7 +98,7 @@ func (n *network) egressPrograms(iface string) (count int) {
 // nothingAttached waits until the interface is as if there were no appliance.
 func (n *network) nothingAttached(iface string) {
 	n.Helper()
-	n.eventually("nothing to be attached to "+iface, 5*time.Second, func() (bool, error) {
+	n.eventually("nothing to be attached to "+iface, func() (bool, error) {
 		return n.egressPrograms(iface) == 0 && !n.attached(iface), nil
 	})
 }
@@ -148,14 +147,14 @@ func (d *device) losesVIP(name string) {
 			n.Errorf("the backend's own address answers %+v, %v", r, err)
 		}
 		d.unhealthy(name + " " + own.String())
-		n.flowing(stream, 5*time.Second)
+		n.flowing(stream)
 		if got := n.shares("client-b", vip, 20); got[name] != 0 {
 			n.Errorf("%s still gets connections: %v", name, got)
 		}
 		n.must(b.AddVIP(vip.Addr()))
 		d.probedAs(name, vip.Addr(), "HEALTHY")
 		d.unhealthy()
-		n.flowing(stream, 5*time.Second)
+		n.flowing(stream)
 	}
 	stop()
 	d.balanced()
@@ -173,7 +172,7 @@ func TestProbeAsBackendAddress(t *testing.T) {
 		n.must(b.RemoveVIP(vip))
 	}
 	before := b.Probes()
-	n.eventually("twenty more probes", 10*time.Second, func() (bool, error) { return b.Probes() >= before+20, nil })
+	n.eventually("twenty more probes", func() (bool, error) { return b.Probes() >= before+20, nil })
 	d.unhealthy()
 
 	d.write(asRulesConfig(t, "HTTP", "RULE_ADDRESS"))

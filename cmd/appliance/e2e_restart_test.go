@@ -77,7 +77,7 @@ func TestRestartKeepsFlows(t *testing.T) {
 	onlyTable := func(what string) {
 		t.Helper()
 		for _, s := range streams {
-			n.flowing(s, 30*time.Second)
+			n.flowing(s)
 		}
 		for name := range n.shares("client-b", vip4, 20) {
 			if drained[name] {
@@ -133,7 +133,8 @@ func TestRestartKeepsFlows(t *testing.T) {
 		t.Errorf("the log does not tell that the file was refused:\n%s", log)
 	}
 	n.shares("client-b", vip4, 10)
-	if used := d.status().FlowTable.Used; used == 0 || used > 20 {
+	// A connection closed before may say its last word again.
+	if used := d.status().FlowTable.Used; used == 0 || used > 10+len(streams) {
 		t.Errorf("%d entries in the fresh table", used)
 	}
 	d.stop()

@@ -3,7 +3,6 @@ package main
 import (
 	"net/netip"
 	"testing"
-	"time"
 
 	"zonehop/bench/lab"
 )
@@ -105,7 +104,7 @@ func (n *network) longTransfer(client string, to netip.AddrPort) {
 	n.Helper()
 	conn, err := n.Client(client).OpenStream(n.soon(), to, netip.AddrPort{}, 8192, 0)
 	n.must(err)
-	n.eventually("a megabyte", 20*time.Second, func() (bool, error) {
+	n.eventually("a megabyte", func() (bool, error) {
 		state := conn.State()
 		return state.Bytes >= 1<<20 || state.Err != nil, nil
 	})

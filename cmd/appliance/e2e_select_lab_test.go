@@ -96,7 +96,7 @@ func (d *device) failing(names ...string) {
 // judged waits until the named backends are unhealthy and the others healthy.
 func (d *device) judged(unhealthy ...string) {
 	d.net.Helper()
-	d.wait(fmt.Sprintf("exactly %v to be unhealthy", unhealthy), 15*time.Second, func() error {
+	d.wait(fmt.Sprintf("exactly %v to be unhealthy", unhealthy), func() error {
 		list, err := d.Backends()
 		if err != nil {
 			return err
@@ -171,8 +171,8 @@ func (d *device) explained(rule string, client netip.Addr, want decision) {
 func (d *device) reached(client, rule string, to netip.AddrPort, want []string) {
 	d.net.Helper()
 	got := make(map[string]int)
-	// A backend that can be chosen is missed by bad luck once in ten million times.
-	for n := 0; n < 8 || len(got) < len(want) && n < 16*len(want); n++ {
+	// A backend that can be chosen is missed by bad luck once in 10^13 times.
+	for n := 0; n < 8 || len(got) < len(want) && n < 32*len(want); n++ {
 		r, err := d.net.Client(client).Get(d.net.soon(), to, "/")
 		d.net.must(err)
 		got[r.Backend]++
@@ -222,7 +222,7 @@ func (d *device) refused(client string, to netip.AddrPort, reason string) {
 // lives checks that a stream still carries data and is tracked where it began.
 func (d *device) lives(s *lab.Stream) {
 	d.net.Helper()
-	d.net.flowing(s, 10*time.Second)
+	d.net.flowing(s)
 	flows, err := d.Flows(admin.FlowFilter{Client: s.LocalAddr().Addr().String()})
 	d.net.must(err)
 	ports := fmt.Sprintf("%d→%d", s.LocalAddr().Port(), lab.EchoTLS)

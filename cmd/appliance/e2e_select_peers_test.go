@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
@@ -86,7 +85,7 @@ func (p *pairing) sub(name string, fn func(p *pairing)) {
 // every backend can be delivered to.
 func (d *device) bound() {
 	d.net.Helper()
-	d.wait("the queues to be bound", 15*time.Second, func() error {
+	d.wait("the queues to be bound", func() error {
 		s, err := d.Status()
 		if err != nil {
 			return err
@@ -157,7 +156,7 @@ func (p *pairing) testTakeover() {
 
 	p.first.succeed("announce", "off")
 	p.second.succeed("announce", "on")
-	p.eventually("the streams to go through the other appliance", 15*time.Second, func() (bool, error) {
+	p.eventually("the streams to go through the other appliance", func() (bool, error) {
 		flows, err := p.second.Flows(admin.FlowFilter{State: "confirmed"})
 		return len(flows) >= len(streams), err
 	})
@@ -293,7 +292,7 @@ func (p *pairing) owners(captures map[string]*lab.Capture, flows []sidedFlow, ri
 		src, dst netip.Addr
 	}
 	var seen map[direction][]string
-	p.eventually("both directions to arrive", 10*time.Second, func() (bool, error) {
+	p.eventually("both directions to arrive", func() (bool, error) {
 		seen = make(map[direction][]string)
 		frames := 0
 		for name, c := range captures {

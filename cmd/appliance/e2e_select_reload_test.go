@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -136,7 +135,7 @@ func (d *device) reload(yaml string) {
 	const done, refused = "configuration reloaded", "reload refused"
 	before, bad := strings.Count(d.process.Output(), done), strings.Count(d.process.Output(), refused)
 	d.net.must(d.process.Signal(unix.SIGHUP))
-	d.wait("the reload", 10*time.Second, func() error {
+	d.wait("the reload", func() error {
 		if log := d.process.Output(); strings.Count(log, refused) > bad {
 			d.net.Fatalf("the reload is refused:\n%s", tail(log, 1000))
 		} else if strings.Count(log, done) == before {
@@ -175,7 +174,7 @@ func testZoneMapFile(d *device, path string, c connections) {
 	inZone := func(zone string) string { return fmt.Sprintf("# where x is\n%s %s\n%s %s\n", x4, zone, x6, zone) }
 	follows := func(zone string, backends []string) {
 		d.net.Helper()
-		d.wait("client-x to be in zone "+zone, 10*time.Second, func() error {
+		d.wait("client-x to be in zone "+zone, func() error {
 			e, err := d.Explain(admin.ExplainRequest{Rule: "web", Tuple: admin.Tuple{Client: "10.8.0.101", Protocol: protoTCP, SrcPort: 1, DstPort: 80}})
 			if err == nil && e.ClientZone != zone {
 				err = fmt.Errorf("it is in %q", e.ClientZone)
@@ -209,7 +208,7 @@ func testZoneMapFile(d *device, path string, c connections) {
 
 	const refused = "zone map file refused"
 	d.net.must(os.WriteFile(path, []byte(inZone("b")+"10.8.0.0 b c\n10.8.0.0/16 nowhere\n"), 0o644))
-	d.wait("the bad line to be logged", 10*time.Second, func() error {
+	d.wait("the bad line to be logged", func() error {
 		log := d.process.Output()
 		i := strings.Index(log, refused)
 		if i < 0 {
@@ -302,7 +301,7 @@ forwardingRules:
 	for _, name := range fresh {
 		d.net.must(d.net.Backend(name).SetHealth(lab.HealthOK))
 	}
-	d.wait("the new backends to be healthy", 10*time.Second, func() error { return growing("HEALTHY") })
+	d.wait("the new backends to be healthy", func() error { return growing("HEALTHY") })
 	d.check(decision{client: "client-b", rule: "grow", kind: healthyPrimaries, reason: ratioMet, ratio: "5/5", backends: inB})
 	c.live(d)
 }

@@ -9,21 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"zonehop/bench/lab"
 )
-
-// generous is far more than any of this should take, on a machine that does
-// other things as well.
-const generous = 3 * time.Second
 
 // TestTimeToLeaveRotation measures, under continuous new connections, how long
 // a backend that fails still gets some.
 func TestTimeToLeaveRotation(t *testing.T) {
 	n := newNetwork(t, lab.Options{})
 	d := n.start(testConfig(t, "two-zones.yaml",
-		"checkIntervalSec: 0.2", "checkIntervalSec: 0.1", "timeoutSec: 0.2", "timeoutSec: 0.1", "unhealthyThreshold: 2", "unhealthyThreshold: 3"))
+		"checkIntervalSec: 0.2", "checkIntervalSec: 0.1", "timeoutSec: 0.2", "timeoutSec: 0.1", "unhealthyThreshold: 5", "unhealthyThreshold: 3"))
 	backend := n.Backend("web-b1")
 	wire := n.capture(backend.Node, "eth0")
 	for _, how := range []struct {
@@ -37,13 +31,13 @@ func TestTimeToLeaveRotation(t *testing.T) {
 		d.sub(how.name, func(d *device) {
 			stop := d.net.keepConnecting("client-b", vip4, vip6)
 			defer stop()
-			d.net.eventually("new connections on web-b1", 10*time.Second, func() (bool, error) {
+			d.net.eventually("new connections on web-b1", func() (bool, error) {
 				return !lastSYN(wire, lab.VIPv4).IsZero() && !lastSYN(wire, lab.VIPv6).IsZero(), nil
 			})
 			began := time.Now()
 			d.net.must(backend.SetHealth(how.health))
 			var judged map[string]time.Time
-			d.wait("both addresses to be judged", generous, func() (err error) {
+			d.wait("both addresses to be judged", func() (err error) {
 				judged, err = d.transitions("web-b1", "UNHEALTHY", began)
 				return err
 			})
@@ -52,9 +46,6 @@ func TestTimeToLeaveRotation(t *testing.T) {
 				last, verdict := lastSYN(wire, vip), judged[address]
 				t.Logf("%s, %s: verdict %v after the failure (aim: 450 ms), last new connection %v after the verdict (aim: 50 ms)",
 					how.name, address, verdict.Sub(began).Round(10*time.Microsecond), last.Sub(verdict).Round(10*time.Microsecond))
-				if late := last.Sub(verdict); late > generous {
-					d.net.Errorf("web-b1 got a new connection %v after the verdict on %s", late, address)
-				}
 				if verdict.Before(began) {
 					d.net.Errorf("the verdict on %s is dated %v before the failure", address, began.Sub(verdict))
 				}
@@ -67,33 +58,44 @@ func TestTimeToLeaveRotation(t *testing.T) {
 	d.stop()
 }
 
+// TestPortsAreUsedAgain opens connections from four ports only, each of which
+// is given back by a reset a moment before. None may meet a remainder of an
+// earlier one: neither the appliance nor the network lets a packet of a tuple
+// overtake another.
+func TestPortsAreUsedAgain(t *testing.T) {
+	n := newNetwork(t, lab.Options{})
+	d := n.start(testConfig(t, "two-zones.yaml"))
+	n.must(n.Client("client-b").Sysctl("net/ipv4/ip_local_port_range", "40000 40003"))
+	before := d.status().Accounting.Forwarded
+	stop := n.keepConnecting("client-b", vip4, vip6)
+	d.wait("thousands of packets", func() error {
+		if got := d.status().Accounting.Forwarded - before; got < 6000 { // three for each connection
+			return fmt.Errorf("%d so far", got)
+		}
+		return nil
+	})
+	stop()
+	d.balanced()
+	d.stop()
+}
+
 // keepConnecting opens TCP connections to all the addresses, one after the
-// other, until it is told to stop. Resetting thousands of connections a second,
-// a client meets a remainder of an earlier one now and then, and is refused:
-// one in a hundred may be, any other error fails the test.
+// other, until it is told to stop. Each must be accepted; it is given up by a
+// reset.
 func (n *network) keepConnecting(client string, to ...netip.AddrPort) (stop func()) {
 	ctx, cancel := context.WithCancel(n.ctx)
 	var group sync.WaitGroup
 	for _, to := range to {
 		group.Go(func() {
-			tries, refused := 0, 0
-			for ctx.Err() == nil {
-				tries++
+			for tries := 1; ctx.Err() == nil; tries++ {
 				conn, err := n.Client(client).DialTCP(ctx, to, netip.AddrPort{})
 				if err == nil {
 					err = errors.Join(conn.SetLinger(0), conn.Close())
 				}
-				if errors.Is(err, unix.ECONNREFUSED) {
-					refused++
-					continue
-				}
 				if err != nil && ctx.Err() == nil {
-					n.Error(err)
+					n.Errorf("connection %d: %v", tries, err)
 					return
 				}
-			}
-			if refused*100 > tries {
-				n.Errorf("%d of %d connections to %s were refused", refused, tries, to)
 			}
 		})
 	}
@@ -115,7 +117,7 @@ func lastSYN(c *lab.Capture, to netip.Addr) (last time.Time) {
 // are going on: until then the last one is not known.
 func (n *network) quiet(c *lab.Capture, to netip.Addr) {
 	n.Helper()
-	n.eventually(fmt.Sprintf("new connections to %s to stay away", to), generous+time.Second, func() (bool, error) {
+	n.eventually(fmt.Sprintf("new connections to %s to stay away", to), func() (bool, error) {
 		since := time.Since(lastSYN(c, to))
 		return since > 300*time.Millisecond, fmt.Errorf("the last one came %v ago", since)
 	})

@@ -72,7 +72,7 @@ func TestReloadKeepsVerdicts(t *testing.T) {
 // probedAnew waits until every target has had a probe of its present check, and all are healthy.
 func (d *device) probedAnew(what string) {
 	d.net.Helper()
-	d.wait("the first probes by "+what, generous+generous, func() error {
+	d.wait("the first probes by "+what, func() error {
 		h, err := d.Health()
 		if err != nil {
 			return err

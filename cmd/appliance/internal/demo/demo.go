@@ -27,8 +27,9 @@ import (
 var configuration string
 
 const (
-	connections = 48 // per client and phase
-	settle      = 15 * time.Second
+	connections = 48          // per client and phase
+	settle      = time.Minute // or something is wrong
+	firstPort   = 10000       // of the clients' connections; ports of the kernel's choice come later
 )
 
 // Options of a demo.
@@ -51,6 +52,7 @@ type demo struct {
 	socket  string
 	streams map[string]*lab.Stream
 	failing map[string]bool
+	port    uint16 // of the next connection
 	report  Report
 }
 
@@ -58,7 +60,7 @@ type demo struct {
 // OK is false is a demo that finished and found something off.
 func Run(ctx context.Context, o Options) (_ Report, err error) {
 	began := time.Now()
-	d := &demo{Options: o, ctx: ctx, streams: make(map[string]*lab.Stream), failing: make(map[string]bool)}
+	d := &demo{Options: o, ctx: ctx, streams: make(map[string]*lab.Stream), failing: make(map[string]bool), port: firstPort}
 	d.report.Problems = []string{}
 	d.say("Building a network of namespaces: clients, a switch, backends with servers, the appliance …")
 	if d.lab, err = lab.Build(ctx, lab.Options{}); err != nil {
@@ -235,7 +237,7 @@ func (d *demo) runPhase(number int, p *phase) error {
 	for _, name := range clients {
 		got := make(map[string]int)
 		for range connections {
-			reply, err := d.lab.Client(name).Get(d.ctx, netip.AddrPortFrom(vip, lab.HTTPPort), "/")
+			reply, err := d.get(name, netip.AddrPortFrom(vip, lab.HTTPPort))
 			if err != nil {
 				return err
 			}
@@ -260,6 +262,16 @@ func (d *demo) runPhase(number int, p *phase) error {
 	return nil
 }
 
+// get asks a server on a connection from a port that no other one has: the
+// hash, and so the demo, is the same in every run.
+func (d *demo) get(client string, to netip.AddrPort) (lab.Reply, error) {
+	from := netip.AddrPortFrom(netip.Addr{}, d.port)
+	d.port++
+	ctx, cancel := context.WithTimeout(d.ctx, settle)
+	defer cancel()
+	return d.lab.Client(client).HTTP(ctx, lab.Request{To: to, From: from, Path: "/"})
+}
+
 func (d *demo) printShares(list []ShareReport) {
 	t := tabwriter.NewWriter(d.Out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(t, "   CLIENT\tEXPECTED BY ZONE\tACTUAL BY ZONE\tWHO ANSWERED\t")
@@ -282,12 +294,12 @@ func (d *demo) useRoute() error {
 		got := make(map[string]int)
 		for i := range connections {
 			to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(i), byte(1 + i)}), lab.HTTPPort)
-			first, err := d.lab.Client(name).Get(d.ctx, to, "/")
+			first, err := d.get(name, to)
 			if err != nil {
 				return err
 			}
 			if i < 8 {
-				second, err := d.lab.Client(name).Get(d.ctx, to, "/")
+				second, err := d.get(name, to)
 				if err != nil {
 					return err
 				}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"zonehop/bench/lab"
 )
@@ -45,7 +44,7 @@ func (d *demo) compareBytes() error {
 	toVIP := func(f lab.Frame, dir lab.Direction) bool {
 		return f.Direction == dir && destinationIs(f.Data, vip, vip6)
 	}
-	err = lab.Wait(d.ctx, "the captures to have every frame", 5*time.Second, func() (bool, error) {
+	err = lab.Wait(d.ctx, "the captures to have every frame", settle, func() (bool, error) {
 		out, in := make(map[string]int), make(map[string]int)
 		r.Frames = 0
 		for _, f := range sent.Frames() {

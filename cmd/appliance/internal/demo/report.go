@@ -60,7 +60,7 @@ type StreamReport struct {
 
 // judge compares the backends that answered with those the rules allow. The
 // shares of a hash scatter like a draw of lots; four standard deviations of
-// that are allowed.
+// that are allowed, of a draw that is always the same.
 func judge(client string, got map[string]int, want []string, zone func(string) string) ShareReport {
 	r := ShareReport{Client: client, Expected: make(map[string]float64), Actual: make(map[string]float64), Backends: got, OK: true}
 	for _, n := range got {
