@@ -28,7 +28,8 @@ func (b *Builder) judge(s *serviceEntry, nowNanos int64) *serviceState {
 			return m.health[f] == Unknown || state == Pending || state == NoNeighbour && m.health[f] == Healthy
 		})
 		s.followRole(f, e.Kind, s.ready || !pending, nowNanos)
-		fs.unsettled = !s.settled[f] && len(members) > 0
+		fs.present = len(members) > 0
+		fs.unsettled = !s.settled[f] && fs.present
 	}
 	return state
 }

@@ -36,6 +36,7 @@ type serviceState struct{ families [2]familyState }
 type familyState struct {
 	kind      Kind
 	eligible  bool    // the original eligible set is not empty
+	present   bool    // the service has backends in this family
 	unsettled bool    // nothing is chosen yet: see followRole
 	draws     []*draw // by client zone; nil = nothing to choose from
 }
@@ -140,6 +141,13 @@ func (s *Snapshot) Backend(ref Ref) *Backend {
 
 // Kind is the kind of a service's eligible set in a family.
 func (s *Snapshot) Kind(v *Service, f Family) Kind { return s.states[v.index].families[f].kind }
+
+// Serving is the same where it means something: the service has backends in the family, and has settled
+// (see Builder.SetReady).
+func (s *Snapshot) Serving(v *Service, f Family) (kind Kind, ok bool) {
+	family := &s.states[v.index].families[f]
+	return family.kind, family.present && !family.unsettled
+}
 
 // Rule is the rule or route with a name, nil if there is none. It is linear, for operators.
 func (s *Snapshot) Rule(name string) *Rule {

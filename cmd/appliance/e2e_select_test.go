@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"zonehop/bench/lab"
@@ -138,6 +139,14 @@ func TestSelection(t *testing.T) {
 				d.lives(s)
 			}
 		})
+	}
+	for _, news := range []string{
+		"failover backends serve, because too few primary ones are healthy", "no backend is healthy: all primary ones serve as a last resort",
+		"no backend is healthy: new connections are dropped", "healthy primary backends serve again",
+	} {
+		if !strings.Contains(d.process.Output(), news) {
+			t.Errorf("it is not logged that %s", news)
+		}
 	}
 	d.sub("drain", testDrain)
 	d.sub("session affinity CLIENT_IP", testClientIP)

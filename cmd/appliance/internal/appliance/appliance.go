@@ -69,6 +69,7 @@ type Appliance struct {
 	taken   forwarder.Classification
 	zoneMap zoneMapFile
 	drained map[string]bool // backends, in the snapshot in force
+	serving serving         // in that snapshot
 
 	guarding sync.Mutex // serialises changes of the kernel's blackholes
 }
@@ -78,7 +79,7 @@ type Appliance struct {
 func New(path string, c *config.Config, version string, log *zap.Logger) (*Appliance, error) {
 	a := &Appliance{
 		path: path, version: version, log: log, started: time.Now(), clock: bootClock(),
-		events: metrics.NewEvents(), weights: newWeightReports(),
+		events: metrics.NewEvents(), weights: newWeightReports(), serving: make(serving),
 		viewed: make(chan struct{}),
 	}
 	a.config.Store(c)

@@ -32,6 +32,7 @@ func (a *Appliance) publishLocked(why string) {
 		return
 	}
 	a.followDrainsLocked(snap)
+	a.serving.follow(a.log, snap)
 	a.events.PublishSeconds.Observe(snap.Took.Seconds())
 	a.log.Debug("snapshot published", zap.Uint64("generation", snap.Generation), zap.Duration("took", snap.Took), zap.String("because", why))
 

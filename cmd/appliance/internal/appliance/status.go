@@ -143,6 +143,9 @@ func trouble(snap *selector.Snapshot, r *selector.Rule) string {
 	case deliverable == 0:
 		return "no backend is deliverable: " + reason
 	}
+	if kind, settled := snap.Serving(r.Service, r.Family); settled {
+		return servingNews[kind].problem
+	}
 	return ""
 }
 
