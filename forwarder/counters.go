@@ -96,6 +96,7 @@ func (c *counters) relayout(l *selector.Layout) {
 	defer c.mu.Unlock()
 	if c.layout != nil {
 		addLabelled(&c.folded, c.layout, func(i int) uint64 { return c.local[i] })
+		c.folded.forget(l)
 	}
 	next := make([]uint64, cFixed+2*l.Pairs+l.Conns+l.Stride*l.Stride)
 	copy(next, c.local[:min(len(c.local), cFixed)])

@@ -22,6 +22,10 @@ func (w *Worker) forward(b *binding, it *item) {
 		w.drop(b, it, reason)
 		return
 	}
+	if d.VLAN != 0 && d.VLAN != vlanOf(it) {
+		w.drop(b, it, ReasonOtherVLAN)
+		return
+	}
 	// A frame sent back to where it came from circles until its TTL ends,
 	// unless that machine is both the client and the backend.
 	if binary.BigEndian.Uint64(d.Header[:8])>>16 == it.SrcMAC && it.Src != be.Addr[it.rule.Family] {
@@ -57,6 +61,15 @@ func undeliverable(d *selector.Delivery) Reason {
 	default:
 		return ReasonNoNeighbour
 	}
+}
+
+// vlanOf is the VLAN that a frame came in on, 0 for none. One with two tags is in
+// none that a VLAN device of the host could be on.
+func vlanOf(it *item) uint16 {
+	if it.VLANs != 1 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(it.frame[ethernetLen:]) & 0xfff // IEEE 802.1Q: the low 12 bits of the tag
 }
 
 // leave stages a rewritten frame on the interface it leaves by: in place where

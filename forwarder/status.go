@@ -53,6 +53,7 @@ func (c *ProgramCounters) add(o ProgramCounters) {
 	c.Redirected += o.Redirected
 	c.NoSocket += o.NoSocket
 	c.Passed += o.Passed
+	c.Returned += o.Returned
 }
 
 // counters reads the present socket's counters.
@@ -85,7 +86,7 @@ func (a *attachment) counters(queue int) ProgramCounters {
 	if err != nil {
 		return ProgramCounters{}
 	}
-	return ProgramCounters{Redirected: c.Redirected + c.NoSocket, NoSocket: c.NoSocket, Passed: c.Passed}
+	return ProgramCounters{Redirected: c.Redirected + c.NoSocket, NoSocket: c.NoSocket, Passed: c.Passed, Returned: c.Returned}
 }
 
 // Status reads the state of all interfaces. Workers are asked between two of

@@ -141,8 +141,9 @@ type attachment struct {
 }
 
 // ProgramCounters sum what the classifier counted on an interface. Redirected
-// is all that it took from the kernel, what met no socket included.
-type ProgramCounters struct{ Redirected, NoSocket, Passed uint64 }
+// is all that it took from the kernel, what met no socket included. Returned are
+// probes as rules' addresses that came back, which it drops.
+type ProgramCounters struct{ Redirected, NoSocket, Passed, Returned uint64 }
 
 // queue is one receive queue of an attached interface.
 type queue struct {
@@ -367,7 +368,7 @@ func (s *Supervisor) attach(a *attachment, link Link) error {
 		return err
 	}
 	a.program, a.index = p, link.Index
-	recovered := a.problem != nil
+	recovered := !a.retryAt.IsZero() // it was refused
 	a.problem = nil
 	kind := EventAttached
 	if recovered {

@@ -45,6 +45,7 @@ const (
 	// deliver
 	ReasonNoNeighbour // the backend's MAC address is not known
 	ReasonNotOnLink   // the backend is behind a gateway: layer 2 cannot reach it
+	ReasonOtherVLAN   // the backend is in a VLAN, and the frame came in on another, or on none
 	ReasonLoop        // the backend's MAC is the one the frame came from
 	ReasonTooBig      // longer than the outgoing interface's MTU
 	ReasonTXFull      // the outgoing ring of another interface is full
@@ -78,6 +79,7 @@ var reasonNames = [ReasonMalformed]string{
 	ReasonNotReady:          "not_ready",
 	ReasonNoNeighbour:       "no_neighbour",
 	ReasonNotOnLink:         "not_on_link",
+	ReasonOtherVLAN:         "other_vlan",
 	ReasonLoop:              "loop",
 	ReasonTooBig:            "too_big",
 	ReasonTXFull:            "tx_full",

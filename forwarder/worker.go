@@ -302,7 +302,11 @@ func (w *Worker) idle() {
 			timeout = min(timeout, pendingTimeout)
 		}
 		if fd := b.FD(); fd >= 0 {
-			w.pollFDs = append(w.pollFDs, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+			p := unix.PollFd{Fd: int32(fd)}
+			if b.TXFree() > 0 { // else what has come waits too, and must not wake the worker
+				p.Events = unix.POLLIN
+			}
+			w.pollFDs = append(w.pollFDs, p)
 		}
 	}
 	w.mailbox.sleeping.Store(true)

@@ -33,9 +33,12 @@ func (s DeliveryState) String() string {
 // Delivery is how a frame is made to reach an address. For layer 2 the header is the destination and
 // source MAC (Len 12), written over the first 12 bytes of the frame.
 type Delivery struct {
-	Port   int16 // index in Options.Ports, -1 = none
-	Len    uint8 // of the header, bytes
-	State  DeliveryState
+	Port  int16 // index in Options.Ports, -1 = none
+	Len   uint8 // of the header, bytes
+	State DeliveryState
+	// VLAN is the only one whose frames reach the address, because the kernel's
+	// route to it leads over a VLAN device; 0: frames keep the tags they have.
+	VLAN   uint16
 	Header [64]byte
 }
 

@@ -197,7 +197,7 @@ func TestDiff(t *testing.T) {
 	if fmt.Sprint(got.Rules) != "{[web-udp7] [web-udp6] []}" {
 		t.Errorf("rules: %v", got.Rules)
 	}
-	if fmt.Sprint(got.Services) != "{[] [] [{web [drainingTimeout: 30s → 31s]} {inspection [drainingTimeout: 30s → 31s]}]}" {
+	if fmt.Sprint(got.Services) != "{[] [] [{web [drainingTimeoutSec: 30 → 31]} {inspection [drainingTimeoutSec: 30 → 31]}]}" {
 		t.Errorf("services: %v", got.Services)
 	}
 	for _, e := range got.Effects {

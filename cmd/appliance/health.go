@@ -79,7 +79,7 @@ func eventLine(e *admin.HealthEvent) string {
 func printHealth(w io.Writer, h admin.Health) {
 	columns(w, "BACKEND SERVICE CHECK ADDRESS STATE IN-ROW LATENCY NEXT LAST-RESULT", func(row func(...any)) {
 		for _, b := range h.Backends {
-			row(b.Backend, b.Service, b.Check, probedAt(b.Address, b.RuleAddress), b.State, b.InRow, fmt.Sprintf("%.1fms", b.LatencyMs), duration(b.NextSec), orDash(b.Text))
+			row(b.Backend, b.Service, b.Check, probedAt(b.Address, b.RuleAddress), b.State, resultsInRow(&b), fmt.Sprintf("%.1fms", b.LatencyMs), duration(b.NextSec), orDash(b.Text))
 		}
 	})
 	sources, backends := make(map[string]*admin.HealthSource), make(map[string][]admin.BackendHealth)
@@ -92,7 +92,11 @@ func printHealth(w io.Writer, h admin.Health) {
 	leaves := func(s *admin.HealthSource) []string {
 		var out []string
 		for _, b := range backends[s.BackendService] {
-			out = append(out, fmt.Sprintf("%s %s: %s, %d in a row, %s", b.Backend, probedAt(b.Address, b.RuleAddress), b.State, b.InRow, orDash(b.Text)))
+			last := "no result yet"
+			if b.Successes+b.Failures > 0 {
+				last = fmt.Sprintf("last result: %s (%s in a row)", b.Text, resultsInRow(&b))
+			}
+			out = append(out, fmt.Sprintf("%s %s: %s; %s", b.Backend, probedAt(b.Address, b.RuleAddress), b.State, last))
 		}
 		return out
 	}
@@ -112,6 +116,17 @@ func printHealth(w io.Writer, h admin.Health) {
 			printSource(w, "", s, "", leaves)
 		}
 	}
+}
+
+// resultsInRow counts results since the last one of the other kind.
+func resultsInRow(b *admin.BackendHealth) string {
+	switch {
+	case b.Failures > 0:
+		return fmt.Sprintf("%d failed", b.Failures)
+	case b.Successes > 0:
+		return fmt.Sprintf("%d ok", b.Successes)
+	}
+	return "-"
 }
 
 // printComposite prints a composite and, below it, its sources, services and backends.

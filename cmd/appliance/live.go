@@ -156,10 +156,18 @@ func newBackendsCommand() *cobra.Command {
 					if b.Failover {
 						role = "failover"
 					}
-					row(b.Name, b.Service, orDash(b.Zone), b.Address, role, b.Health, yesNo(b.Deliverable), drainState(&b), b.Flows, b.Packets, b.Bytes, orDash(b.Reason))
+					row(b.Name, b.Service, orDash(b.Zone), b.Address, role, b.Health, yesNo(b.Deliverable), drainState(&b), b.Flows, b.Packets, b.Bytes, reason(&b))
 				}
 			})
 		})
+}
+
+// reason says what keeps frames from a backend: all, or some.
+func reason(b *admin.Backend) string {
+	if b.Deliverable && b.VLAN != 0 {
+		return fmt.Sprintf("only frames of VLAN %d", b.VLAN)
+	}
+	return orDash(b.Reason)
 }
 
 // drainState says whether a backend drains, and how long its connections may

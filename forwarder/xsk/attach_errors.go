@@ -22,7 +22,7 @@ func explainAttach(ifindex int, mode AttachMode, err error) error {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return wrap(fmt.Sprintf("%s is attached there; detach it first (ip link set %s xdp off, or end the program that holds its link)", attachedProgram(ifindex), name))
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return wrap("CAP_NET_ADMIN and CAP_BPF are needed")
+		return wrap(capabilityRemedy(unix.CAP_NET_ADMIN, unix.CAP_BPF))
 	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO), interfaceMTU(ifindex) == 0:
 		return wrap("there is no such interface in this network namespace")
 	case mode == Generic:

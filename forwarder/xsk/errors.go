@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,7 +32,7 @@ func explain(ifindex, queue int, err error) error {
 	case errors.Is(err, unix.ENODEV):
 		return wrap("there is no such interface in this network namespace")
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return wrap("CAP_NET_RAW and CAP_NET_ADMIN are needed")
+		return wrap(capabilityRemedy(unix.CAP_NET_RAW, unix.CAP_NET_ADMIN))
 	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS):
 		return wrap(memlockRemedy())
 	case errors.Is(err, ErrCannotShare):
@@ -60,6 +61,20 @@ func raiseMemlock() {
 		l.Cur = l.Max
 		_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &l)
 	}
+}
+
+// liftMemlock lifts the limit on locked memory, against which kernels before 5.11
+// account maps.
+func liftMemlock() error {
+	err := rlimit.RemoveMemlock()
+	if err == nil {
+		return nil
+	}
+	// It finds out by making a map, which fails without the capability too.
+	if len(missing(loadCapabilities...)) > 0 {
+		return fmt.Errorf("make maps for the classifier: %w; %s", err, capabilityRemedy(loadCapabilities...))
+	}
+	return fmt.Errorf("lift the limit on locked memory for maps: %w; %s", err, memlockRemedy())
 }
 
 func memlockRemedy() string {

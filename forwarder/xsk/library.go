@@ -163,14 +163,29 @@ func replaceDescriptor(fd int) error {
 }
 
 // errnoOf makes the error number that the library turned into text an error
-// again. All texts of error numbers are distinct at the end of a message.
+// again, with what was being done in our words instead of the library's. All
+// texts of error numbers are distinct at the end of a message.
 func errnoOf(err error) error {
+	text := err.Error()
 	for e := syscall.Errno(1); e < 134; e++ {
-		if strings.HasSuffix(err.Error(), ": "+e.Error()) {
-			return fmt.Errorf("%s%w", strings.TrimSuffix(err.Error(), e.Error()), e)
+		if strings.HasSuffix(text, ": "+e.Error()) {
+			return fmt.Errorf("%s: %w", stepOf(text), e)
 		}
 	}
 	return err
+}
+
+// stepOf is what the library was doing when it failed.
+func stepOf(text string) string {
+	for _, s := range []struct{ word, step string }{
+		{"SockaddrXDP", "bind"}, {"syscall.Socket", "create socket"}, {"XDP_UMEM_REG", "register umem"},
+		{"PGOFF", "map a ring"}, {"_RING", "make a ring"}, {"XDP_MMAP_OFFSETS", "find the rings"}, {"Mmap", "take memory for frames"},
+	} {
+		if strings.Contains(text, s.word) {
+			return s.step
+		}
+	}
+	return "make the socket"
 }
 
 // ringMapping is one mapping of a socket in this process.

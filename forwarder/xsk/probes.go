@@ -11,7 +11,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 )
 
@@ -71,10 +70,10 @@ func NewProbes() (*Probes, error) {
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, ebpf.ErrNotSupported) {
 			return nil, ErrNoTCX
 		}
-		return nil, fmt.Errorf("look for tcx programs: %w; CAP_NET_ADMIN and CAP_BPF are needed", err)
+		return nil, fmt.Errorf("look for tcx programs: %w; %s", err, capabilityRemedy(loadCapabilities...))
 	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("lift the limit on locked memory for maps: %w; %s", err, memlockRemedy())
+	if err := liftMemlock(); err != nil {
+		return nil, err
 	}
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(classifierObject))
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 )
 
@@ -97,8 +96,8 @@ func (p *Probes) Attach(ifindex int, mode AttachMode) (*Program, error) {
 
 // load puts a program and fresh maps into the kernel, attached to nothing.
 func load(probes *Probes) (*Program, error) {
-	if err := rlimit.RemoveMemlock(); err != nil { // kernels before 5.11 account maps against it
-		return nil, fmt.Errorf("lift the limit on locked memory for maps: %w; %s", err, memlockRemedy())
+	if err := liftMemlock(); err != nil {
+		return nil, err
 	}
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(classifierObject))
 	if err != nil {
@@ -113,7 +112,7 @@ func load(probes *Probes) (*Program, error) {
 		// Without CAP_PERFMON the verifier refuses what it else allows, at length.
 		for _, errno := range []syscall.Errno{unix.EPERM, unix.EACCES} {
 			if errors.Is(err, errno) {
-				return nil, fmt.Errorf("load the classifier: %w; CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN are needed", errno)
+				return nil, fmt.Errorf("load the classifier: %w; %s", errno, capabilityRemedy(loadCapabilities...))
 			}
 		}
 		return nil, fmt.Errorf("load the classifier: %w", err)

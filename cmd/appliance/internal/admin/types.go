@@ -57,6 +57,8 @@ type Queue struct {
 	TXInvalid    uint64 `json:"txInvalid"`
 	WakeupsSent  uint64 `json:"wakeupsSent"`
 	WakeupsSaved uint64 `json:"wakeupsSaved"`
+	// ProbesReturned are probes as rules' addresses that a backend sent back; they are dropped.
+	ProbesReturned uint64 `json:"probesReturned"`
 }
 
 // Rule is one forwarding rule or route.
@@ -172,8 +174,10 @@ type Backend struct {
 	HealthText     string   `json:"healthText,omitempty"`
 	Deliverable    bool     `json:"deliverable"`
 	Reason         string   `json:"reason,omitempty"`
-	Drain          bool     `json:"drain"`
-	Removed        bool     `json:"removed,omitempty"`
+	// VLAN is the only one whose frames reach it; absent where frames keep their tags.
+	VLAN    int  `json:"vlan,omitempty"`
+	Drain   bool `json:"drain"`
+	Removed bool `json:"removed,omitempty"`
 	// DrainLeftSec is how long its connections may stay, for a backend that was
 	// removed or whose role does not serve any more; absent otherwise.
 	DrainLeftSec *float64 `json:"drainLeftSec,omitempty"`
@@ -199,7 +203,9 @@ type BackendHealth struct {
 	State       string       `json:"state"`
 	Text        string       `json:"text"`
 	LatencyMs   float64      `json:"latencyMs"`
-	InRow       int          `json:"consecutive"`
+	InRow       int          `json:"consecutive"` // results of the last kind in a row: successes or failures
+	Successes   int          `json:"successes"`
+	Failures    int          `json:"failures"`
 	NextSec     float64      `json:"nextSec"`
 	Transitions []Transition `json:"transitions,omitempty"`
 }

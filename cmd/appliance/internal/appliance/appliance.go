@@ -66,6 +66,7 @@ type Appliance struct {
 	mu      sync.Mutex
 	slots   slots
 	viewed  chan struct{} // closed, and replaced, with each view
+	ready   bool          // readyAfter the start
 	taken   forwarder.Classification
 	zoneMap zoneMapFile
 	drained map[string]bool // backends, in the snapshot in force
@@ -301,6 +302,7 @@ func (a *Appliance) keepTime(ctx context.Context) {
 		case <-ready:
 			a.builder.SetReady("")
 			a.publish("ready")
+			a.sayUndeliverable()
 		case <-tick.C:
 			if at, ok := a.builder.NextExpiry(); ok && at < a.clock() {
 				a.publish("drain ended")

@@ -59,6 +59,7 @@ func (a *Appliance) Backends() []admin.Backend {
 				Drain:       flags&selector.FlagDrained != 0, Removed: flags&selector.FlagRemoved != 0,
 				Flows: flows[b.Ref], Packets: sent[[2]string{names[b.Service], b.Name}].packets, Bytes: sent[[2]string{names[b.Service], b.Name}].bytes,
 			}
+			row.VLAN = int(b.Delivery[f].VLAN)
 			weights.describe(&row, selector.Family(f))
 			if until, draining := b.DrainsUntil(selector.Family(f)); draining {
 				left := max(time.Duration(until-a.clock()).Seconds(), 0)
@@ -100,7 +101,7 @@ func (a *Appliance) Health() admin.Health {
 			h.Backends = append(h.Backends, admin.BackendHealth{
 				Backend: m.backend, Service: m.service, Check: st.Target.Key.Check, Address: st.Target.Addr.String(), RuleAddress: ruleText(st.Target.Key),
 				State: st.State.String(), Text: st.Last.Text, LatencyMs: float64(st.Last.Latency.Microseconds()) / 1000,
-				InRow: max(st.Successes, st.Failures), NextSec: max(st.Next.Sub(now).Seconds(), 0), Transitions: transitions,
+				InRow: max(st.Successes, st.Failures), Successes: st.Successes, Failures: st.Failures, NextSec: max(st.Next.Sub(now).Seconds(), 0), Transitions: transitions,
 			})
 		}
 	}

@@ -3,7 +3,9 @@ package appliance
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
+	"time"
 
 	"zonehop/cmd/appliance/internal/admin"
 	"zonehop/config"
@@ -97,25 +99,43 @@ fields:
 		case f.Type.Kind() == reflect.Struct && !isText:
 			out = append(out, fieldChanges(path+keyName(f.Name)+".", x, y)...)
 		default:
-			out = append(out, fmt.Sprintf("%s%s: %s → %s", path, keyName(f.Name), valueText(x), valueText(y)))
+			key := path + keyName(f.Name)
+			if f.Type == reflect.TypeFor[time.Duration]() {
+				key += "Sec"
+			}
+			out = append(out, fmt.Sprintf("%s: %s → %s", key, valueText(x), valueText(y)))
 		}
 	}
 	return out
 }
 
-// keyName is a field's name as the configuration file writes such names.
+// otherKeys are the names in the configuration file that do not follow from
+// those of the fields.
+var otherKeys = map[string]string{
+	"CPUs": "cpus", "IPAddress": "IPAddress", "IPProtocol": "IPProtocol", "IPv6Address": "ipv6Address",
+	"HealthCheck": "healthChecks", "LogTransitions": "logConfig.enable", "Persistence": "connectionPersistenceOnUnhealthyBackends",
+}
+
+// keyName is a field's name as the configuration file writes such names: with
+// its first word, or abbreviation, in lower case.
 func keyName(field string) string {
-	upper := 0 // leading capitals: one, or an abbreviation that stays as it is
+	if key, other := otherKeys[field]; other {
+		return key
+	}
+	upper := 0
 	for upper < len(field) && field[upper] >= 'A' && field[upper] <= 'Z' {
 		upper++
 	}
-	if upper != 1 {
-		return field
+	if upper > 1 && upper < len(field) {
+		upper-- // the last capital begins the next word
 	}
-	return strings.ToLower(field[:1]) + field[1:]
+	return strings.ToLower(field[:upper]) + field[upper:]
 }
 
 func valueText(v reflect.Value) string {
+	if d, ok := v.Interface().(time.Duration); ok {
+		return strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
+	}
 	text := fmt.Sprint(v.Interface())
 	if text == "" || text == "[]" || text == "invalid IP" || text == "invalid Prefix" {
 		return "none"

@@ -2,11 +2,13 @@ package appliance
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"go.uber.org/zap"
 
+	"zonehop/config"
 	"zonehop/forwarder"
 	"zonehop/forwarder/neigh"
 	"zonehop/forwarder/packet"
@@ -139,7 +141,7 @@ func deliveryOf(t neigh.Target, links []neigh.Link, slot map[int]int) selector.D
 			d.State = selector.NoRoute
 			return d
 		}
-		d.State, d.Port, d.Len = selector.Deliverable, int16(port), 12
+		d.State, d.Port, d.Len, d.VLAN = selector.Deliverable, int16(port), 12, t.VLAN
 		copy(d.Header[:6], t.MAC[:])
 		copy(d.Header[6:12], links[port].MAC[:])
 	case neigh.NoNeighbour:
@@ -167,10 +169,31 @@ func (a *Appliance) logLink(l neigh.Link) {
 
 func (a *Appliance) logTarget(addr netip.Addr, t neigh.Target) {
 	if t.State == neigh.Deliverable {
-		a.log.Info("backend address is deliverable", zap.Stringer("address", addr), zap.String("mac", macString(t.MAC)))
+		vlan := zap.Skip()
+		if t.VLAN != 0 {
+			vlan = zap.Uint16("onlyInVLAN", t.VLAN)
+		}
+		a.log.Info("backend address is deliverable", zap.Stringer("address", addr), zap.String("mac", macString(t.MAC)), vlan)
 		return
 	}
-	a.log.Warn("backend address is not deliverable", zap.Stringer("address", addr), zap.Stringer("state", t.State), zap.String("reason", t.Reason))
+	log := a.log.Warn
+	if !a.ready {
+		log = a.log.Debug // addresses are being resolved; see sayUndeliverable
+	}
+	log("backend address is not deliverable", zap.Stringer("address", addr), zap.Stringer("state", t.State), zap.String("reason", t.Reason))
+}
+
+// sayUndeliverable warns of what is not deliverable still, when there was time
+// enough to resolve addresses.
+func (a *Appliance) sayUndeliverable() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ready = true
+	for addr, t := range a.view.Load().Targets {
+		if t.State != neigh.Deliverable {
+			a.logTarget(addr, t)
+		}
+	}
 }
 
 // onTransitions takes verdicts into the snapshot: one publish for all that the
@@ -179,13 +202,23 @@ func (a *Appliance) onTransitions(list []probe.Transition) {
 	a.mu.Lock() // against a reload, which reads verdicts too: the later one has to win
 	defer a.mu.Unlock()
 	members := *a.members.Load()
+	checks := a.config.Load().HealthChecks
 	a.tellBackends(list, members)
 	a.tracker.Update(a.transitionVerdicts(list, members))
 	a.applyWeightsLocked()
 	for _, t := range list {
+		i := slices.IndexFunc(checks, func(h config.HealthCheck) bool { return h.Name == t.Key.Check })
 		for _, m := range members[t.Key] {
 			a.builder.SetHealth(m.service, m.backend, m.family, a.healthOf(&m, t.To))
-			a.log.Info("backend health changed",
+			if i < 0 {
+				continue
+			}
+			log := a.log.Debug
+			if checks[i].LogTransitions {
+				log = a.log.Info
+			}
+			log("backend health changed",
+				zap.String("protocol", string(checks[i].Type)), zap.Uint16("port", checks[i].Port),
 				zap.String("service", m.service), zap.String("backend", m.backend),
 				zap.Stringer("address", t.Key.Backend), ruleField(t.Key), zap.String("check", t.Key.Check),
 				zap.Stringer("healthState", t.To), zap.Stringer("previousHealthState", t.From),
@@ -231,8 +264,10 @@ func (a *Appliance) onForwarderEvent(e forwarder.Event) {
 // logTotals leaves the final accounts in the log.
 func (a *Appliance) logTotals() {
 	acc := a.accounting()
+	dropped := maps.Clone(acc.Dropped)
+	maps.DeleteFunc(dropped, func(_ string, n uint64) bool { return n == 0 })
 	a.log.Info("stopped forwarding", zap.Uint64("received", acc.Received), zap.Uint64("forwarded", acc.Forwarded),
-		zap.Any("dropped", acc.Dropped), zap.Uint64("abandoned", acc.Abandoned), zap.Bool("balanced", acc.Balanced))
+		zap.Any("dropped", dropped), zap.Uint64("abandoned", acc.Abandoned), zap.Bool("balanced", acc.Balanced))
 }
 
 func macString(m [6]byte) string {

@@ -72,6 +72,7 @@ func interfaceStatus(i *forwarder.InterfaceStatus) admin.Interface {
 			Received: c.Received, Redirected: q.Program.Redirected, NoSocket: q.Program.NoSocket,
 			RXDropped: c.RXDropped, RXRingFull: c.RXRingFull, FillEmpty: c.FillEmpty, TXInvalid: c.TXInvalid,
 			WakeupsSent: c.WakeupsSent, WakeupsSaved: c.WakeupsSaved,
+			ProbesReturned: q.Program.Returned,
 		})
 	}
 	return out
