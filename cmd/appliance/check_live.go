@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -18,6 +19,7 @@ import (
 type hostCheck struct {
 	config   *config.Config
 	links    map[int]string // names of the listed interfaces that exist, by index
+	own      map[netip.Addr]netlink.Addr
 	findings []string
 }
 
@@ -25,10 +27,14 @@ type hostCheck struct {
 // It reads the kernel's tables and changes nothing.
 func checkLive(c *config.Config) []string {
 	h := &hostCheck{config: c, links: make(map[int]string)}
+	h.listAddresses()
 	for _, i := range c.Interfaces {
 		h.checkInterface(i)
+		h.checkCPUs(i)
 	}
 	h.checkOwnAddresses()
+	h.checkListener("health.listen", c.Health.Listen)
+	h.checkListener("admin.metricsListen", c.Admin.MetricsListen)
 	h.checkBackends()
 	h.checkFiles()
 	return h.findings
@@ -65,23 +71,52 @@ func (h *hostCheck) checkInterface(i config.Interface) {
 	}
 }
 
-// checkOwnAddresses reports addresses that both this host and the appliance would answer for: the host
-// would then reset connections, or serve its own services there, whenever the appliance is not running.
-func (h *hostCheck) checkOwnAddresses() {
+// checkCPUs reports processors that workers cannot be put on.
+func (h *hostCheck) checkCPUs(i config.Interface) {
+	var usable unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &usable); err != nil {
+		h.find("list processors: %v", err)
+		return
+	}
+	for _, cpu := range i.CPUs.List {
+		if !usable.IsSet(cpu) {
+			h.find("interface %s: cpus: CPU %d does not exist here, or is not allowed; nproc and taskset -p $$ show which are", i.Name, cpu)
+		}
+	}
+}
+
+func (h *hostCheck) listAddresses() {
 	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		h.find("list addresses: %v; run it where netlink is allowed", err)
 		return
 	}
-	own := make(map[netip.Addr]netlink.Addr, len(addresses))
+	h.own = make(map[netip.Addr]netlink.Addr, len(addresses))
 	for _, a := range addresses {
 		if ip, ok := netip.AddrFromSlice(a.IP); ok {
-			own[ip.Unmap()] = a
+			h.own[ip.Unmap()] = a
 		}
 	}
+}
+
+// checkListener reports an address to listen on that this host does not have.
+func (h *hostCheck) checkListener(key, listen string) {
+	at, err := netip.ParseAddrPort(listen)
+	if err != nil || h.own == nil { // none, or ":PORT" for all addresses
+		return
+	}
+	a := at.Addr().Unmap().WithZone("")
+	if _, have := h.own[a]; !have && !a.IsUnspecified() && !a.IsLoopback() {
+		h.find("%s: %s is not an address of this host; use one that ip address shows, or :%d for all", key, a, at.Port())
+	}
+}
+
+// checkOwnAddresses reports addresses that both this host and the appliance would answer for: the host
+// would then reset connections, or serve its own services there, whenever the appliance is not running.
+func (h *hostCheck) checkOwnAddresses() {
 	said := make(map[netip.Addr]bool)
 	claim := func(a netip.Addr, what string) {
-		if on, taken := own[a]; taken && !said[a] {
+		if on, taken := h.own[a]; taken && !said[a] {
 			said[a] = true
 			name := "its interface"
 			if link, err := netlink.LinkByIndex(on.LinkIndex); err == nil {
@@ -151,6 +186,15 @@ func (h *hostCheck) checkFiles() {
 	if h.config.ZoneMapFile != "" {
 		if _, err := os.Stat(h.config.ZoneMapFile); err != nil {
 			h.find("zoneMapFile: %v; create it or remove the key", err)
+		}
+	}
+	if path := h.config.FlowTable.Path; path != "" {
+		var fs unix.Statfs_t
+		switch err := unix.Statfs(filepath.Dir(path), &fs); {
+		case err != nil:
+			h.find("flowTable.path: %s: %v; create the directory on a tmpfs", filepath.Dir(path), err)
+		case fs.Type != unix.TMPFS_MAGIC:
+			h.find("flowTable.path: %s is not on a tmpfs; use a path below /run or /dev/shm, or mount one", path)
 		}
 	}
 	if h.config.HashKeyFile != "" {

@@ -181,7 +181,7 @@ func TestCheckLive(t *testing.T) {
 	must(netlink.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: behind, Gw: netlink.NewIPNet([]byte{10, 1, 0, 254}).IP}))
 
 	c, problems := config.Parse("lb.yaml", []byte(`
-interfaces: [{name: eth0, queues: [0, 7]}, eth1, eth9]
+interfaces: [{name: eth0, queues: [0, 7], cpus: [0, 4095]}, eth1, eth9]
 backendServices:
   - name: web
     healthChecks: [{type: TCP, port: 80}]
@@ -196,6 +196,9 @@ forwardingRules:
   - {name: second, IPAddress: 10.1.255.11, ports: [80], backendService: web}
 zoneMapFile: /nonexistent/zones
 hashKeyFile: /nonexistent/key
+flowTable: {path: /proc/flows}
+health: {listen: "192.0.2.1:8080"}
+admin: {metricsListen: "10.3.0.1:9109"}
 `))
 	if c == nil {
 		t.Fatal(problems)
@@ -203,15 +206,18 @@ hashKeyFile: /nonexistent/key
 	want := []string{
 		"interface eth0 has an MTU of 3000, more than the 1770 that tuning.frameSize 2048 has room for; ip link set eth0 mtu 1770, or use tuning.frameSize: 4096",
 		"interface eth0 has no queue 7, only 0 to 0; correct queues, or raise their number with ethtool -L eth0",
+		"interface eth0: cpus: CPU 4095 does not exist here, or is not allowed; nproc and taskset -p $$ show which are",
 		"interface eth1 is down; ip link set eth1 up",
 		"interface eth1 has an MTU of 9000, more than the 1770 that tuning.frameSize 2048 has room for; ip link set eth1 mtu 1770",
 		"interface eth9: Link not found; correct its name in interfaces (ip link lists them)",
 		"forwarding rule vip: 10.1.255.10 is an address of this host on eth0, but the appliance answers for it itself; ip address delete 10.1.255.10/32 dev eth0",
+		"health.listen: 192.0.2.1 is not an address of this host; use one that ip address shows, or :8080 for all",
 		"backend behind: 10.2.0.11 is behind the gateway 10.1.0.254, where layer 2 cannot deliver; connect the appliance to the backend's segment",
 		"backend elsewhere: 10.3.0.11 is reached through eth2, which interfaces does not list; add it, or correct the route",
 		"backend nowhere: no route to 10.4.0.11 (network is unreachable); give the interface on its segment an address or a route",
 		"backend self: 10.1.0.1 is an address of this host; a backend has to be another machine",
 		"zoneMapFile: stat /nonexistent/zones: no such file or directory; create it or remove the key",
+		"flowTable.path: /proc/flows is not on a tmpfs; use a path below /run or /dev/shm, or mount one",
 		"hashKeyFile: open /nonexistent/key: no such file or directory; create it or use hashKey",
 	}
 	if diff := cmp.Diff(want, checkLive(c)); diff != "" {
