@@ -19,8 +19,8 @@ func (w *Writer) Touch(hash uint64) uint64 { return w.at(uint32(hash)).ident.Loa
 // holds another key, it loads the line where the entry is instead, or where a new
 // one will be.
 func (w *Writer) TouchRest(k *Key, hash uint64) uint64 {
-	if l := w.at(uint32(hash)); (l.meta.Load()^k.Meta)|(l.src[1].Load()^k.Src[1]) == 0 {
-		return 0
+	if w.at(uint32(hash)).meta.Load() == k.Meta {
+		return 0 // of all keys with these ports and this service hardly ever another one
 	}
 	return w.touchRest(hash)
 }
@@ -42,7 +42,14 @@ func (w *Writer) touchRest(hash uint64) uint64 {
 // for [Writer.Hit], [Writer.Reselect] or [Writer.Remove]. hash is the key's
 // hash under the table's seed. Expired entries are not found.
 func (w *Writer) Lookup(k *Key, hash uint64, now Tick) (b Backend, s State, ref Ref, ok bool) {
-	i, ident, seen := w.find(k, hash)
+	// Most entries are in the first home line, and nobody writes there now:
+	// then this spares two calls, a third of the time.
+	i := uint32(hash) & w.mask
+	l := w.at(i)
+	ident, same, seen := l.ident.Load(), l.hasKey(k), l.seen.Load()
+	if !same || !holdsEntry(ident) || seen == 0 || l.ident.Load() != ident {
+		i, ident, seen = w.find(k, hash)
+	}
 	if ident == 0 || w.limits.expired(seen, k.Meta, now) {
 		return 0, 0, Ref{}, false
 	}

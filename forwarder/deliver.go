@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"zonehop/forwarder/packet"
+	"zonehop/forwarder/xsk"
 	"zonehop/selector"
 )
 
@@ -45,7 +46,7 @@ func (w *Worker) forward(b *binding, it *item) {
 		copy(it.frame, d.Header[:d.Len])
 	}
 	if w.snap.OwnZone != 0 {
-		zone := w.snap.ClientZone(it.tuple.Src)
+		zone := w.snap.ClientZone(it.client())
 		w.counters.local[w.counters.zones+int(zone)*w.snap.Layout.Stride+int(be.Zone)] += uint64(len(it.frame))
 	}
 	w.leave(b, it, int(d.Port), it.rule.PairBase+uint32(be.Pos))
@@ -110,8 +111,7 @@ func (w *Worker) stage(out *binding, it *item) bool {
 		return false
 	}
 	out.room--
-	it.desc.Len = uint32(len(it.frame))
-	out.out = append(out.out, it.desc)
+	out.out = append(out.out, xsk.Desc{Addr: it.desc.Addr, Len: uint32(len(it.frame))})
 	return true
 }
 

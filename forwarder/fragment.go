@@ -180,6 +180,7 @@ func (w *Worker) guess(b *binding, it *item) {
 		w.drop(b, it, reason)
 		return
 	}
+	it.kind = kindFragment
 	w.identify(b, it, r, &whole)
 	if it.rule == nil {
 		return // expired
@@ -190,7 +191,7 @@ func (w *Worker) guess(b *binding, it *item) {
 		w.drop(b, it, reason)
 		return
 	}
-	it.kind, it.owner = kindFragment, conntrack.Backend(be.Ref)
+	it.owner = conntrack.Backend(be.Ref)
 	w.record(it, be.Ref, true)
 }
 

@@ -17,10 +17,10 @@ type item struct {
 
 	// Set by match for a frame that is to be forwarded; rule is nil else.
 	rule  *selector.Rule
-	tuple selector.Tuple
 	key   conntrack.Key
 	hash  uint64
 	kind  itemKind
+	tuple selector.Tuple    // from kindFragment on; else it follows from Parsed
 	owner conntrack.Backend // recorded for the datagram; kindFragment only
 }
 
@@ -170,23 +170,40 @@ func (w *Worker) identify(b *binding, it *item, r *selector.Rule, p *packet.Pars
 		return
 	}
 	it.rule = r
-	// Word by word: see Snapshot.VIPOf.
-	t, src, dst := &it.tuple, &p.Src, &p.Dst
-	t.Src[0], t.Src[1], t.Dst[0], t.Dst[1] = src[0], src[1], dst[0], dst[1]
-	t.SrcPort, t.DstPort, t.Proto, t.HasPorts = p.SrcPort, p.DstPort, p.Proto, p.Flags&packet.HasPorts != 0
-	if t.HasPorts && r.TracksConnections() {
-		// Nearly every packet: the key is its tuple as it is.
-		k := &it.key
+	if it.kind >= kindFragment {
+		it.tuple = tupleOf(p)
+	}
+	if p.Flags&packet.HasPorts != 0 && r.TracksConnections() {
+		// Nearly every packet: the key is its tuple as it is. Word by word: see
+		// Snapshot.VIPOf.
+		k, src, dst := &it.key, &p.Src, &p.Dst
 		k.Src[0], k.Src[1], k.Dst[0], k.Dst[1] = src[0], src[1], dst[0], dst[1]
 		k.Meta = conntrack.MakeMeta(p.SrcPort, p.DstPort, p.Proto, conntrack.KeyConnection, r.Service.ID)
 	} else {
-		src, dst, sport, dport, proto, kind := r.TrackingKey(t)
+		t := tupleOf(p)
+		src, dst, sport, dport, proto, kind := r.TrackingKey(&t)
 		it.key = conntrack.Key{
 			Src: src, Dst: dst,
 			Meta: conntrack.MakeMeta(sport, dport, proto, keyKind(kind), r.Service.ID),
 		}
 	}
 	it.hash = it.key.Hash(w.seed)
+}
+
+// tupleOf is what a selection for a packet can depend on.
+func tupleOf(p *packet.Parsed) selector.Tuple {
+	return selector.Tuple{
+		Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, DstPort: p.DstPort,
+		Proto: p.Proto, HasPorts: p.Flags&packet.HasPorts != 0,
+	}
+}
+
+// client is the source address of the flow's packets.
+func (it *item) client() [2]uint64 {
+	if it.kind >= kindFragment {
+		return it.tuple.Src
+	}
+	return it.Src
 }
 
 // keyKind is the flow table's name for the shape of a tracking key. Both list

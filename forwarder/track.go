@@ -21,7 +21,8 @@ func (w *Worker) track(it *item) (*selector.Backend, Reason) {
 			return be, ReasonNone
 		}
 	}
-	be, c, reason := w.choose(r, &it.tuple)
+	t := tupleOf(&it.Parsed)
+	be, c, reason := w.choose(r, &t)
 	if reason != ReasonNone {
 		return nil, reason // no entry: the next packet may do better
 	}

@@ -17,10 +17,15 @@ type VIP struct {
 
 // matcher finds the rule of a packet among the rules of one address.
 type matcher struct {
-	ranges [2][]portRule // TCP, UDP: by first port, disjoint
-	all    [2]*Rule      // TCP, UDP: every port
+	protos [3]protoRules // by protoIndex
 	any    *Rule         // L3_DEFAULT
 	rules  []*Rule
+}
+
+// protoRules are the rules of one protocol.
+type protoRules struct {
+	ranges []portRule // by first port, disjoint
+	rest   *Rule      // for ports not in ranges, and for packets without ports
 }
 
 type portRule struct {
@@ -28,38 +33,46 @@ type portRule struct {
 	rule        *Rule
 }
 
+// protoIndex tells apart the protocols that rules can name: 1 is TCP, 2 UDP, 0
+// any other.
+func protoIndex(proto uint8) int {
+	switch proto {
+	case protoTCP:
+		return 1
+	case protoUDP:
+		return 2
+	}
+	return 0
+}
+
 // Rule is the rule for a packet to this address, nil if there is none. Specific beats general: a
 // rule that names the port, then one with all ports of the protocol, then L3_DEFAULT. A packet
 // without ports matches the last two only.
 func (m *matcher) Rule(proto uint8, dstPort uint16, hasPorts bool) *Rule {
-	i := 0
-	switch proto {
-	case protoTCP:
-	case protoUDP:
-		i = 1
-	default:
-		return m.any
+	p := &m.protos[protoIndex(proto)]
+	if hasPorts && len(p.ranges) > 0 {
+		return p.named(dstPort)
 	}
-	if hasPorts {
-		ranges := m.ranges[i]
-		for len(ranges) > 8 { // then a linear scan is as fast
-			half := len(ranges) / 2
-			if ranges[half].first <= dstPort {
-				ranges = ranges[half:]
-			} else {
-				ranges = ranges[:half]
-			}
-		}
-		for j := range ranges {
-			if ranges[j].first <= dstPort && dstPort <= ranges[j].last {
-				return ranges[j].rule
-			}
+	return p.rest
+}
+
+// named is the rule for a port.
+func (p *protoRules) named(port uint16) *Rule {
+	ranges := p.ranges
+	for len(ranges) > 8 { // then a linear scan is as fast
+		half := len(ranges) / 2
+		if ranges[half].first <= port {
+			ranges = ranges[half:]
+		} else {
+			ranges = ranges[:half]
 		}
 	}
-	if m.all[i] != nil {
-		return m.all[i]
+	for j := range ranges {
+		if ranges[j].first <= port && port <= ranges[j].last {
+			return ranges[j].rule
+		}
 	}
-	return m.any
+	return p.rest
 }
 
 // RuleTo is a rule of this address that sends a protocol to the service with an ID, nil if there is
@@ -84,20 +97,22 @@ func (m *matcher) add(r *Rule, ports []PortRange) {
 	m.rules = append(m.rules, r)
 	if r.Protocol == 0 {
 		m.any = r
+		for i := range m.protos {
+			if m.protos[i].rest == nil {
+				m.protos[i].rest = r
+			}
+		}
 		return
 	}
-	i := 0
-	if r.Protocol == protoUDP {
-		i = 1
-	}
+	p := &m.protos[protoIndex(r.Protocol)]
 	if r.AllPorts {
-		m.all[i] = r
+		p.rest = r
 		return
 	}
-	for _, p := range ports {
-		m.ranges[i] = append(m.ranges[i], portRule{p.First, p.Last, r})
+	for _, o := range ports {
+		p.ranges = append(p.ranges, portRule{o.First, o.Last, r})
 	}
-	slices.SortFunc(m.ranges[i], func(a, b portRule) int { return int(a.first) - int(b.first) })
+	slices.SortFunc(p.ranges, func(a, b portRule) int { return int(a.first) - int(b.first) })
 }
 
 // vipIndex is an immutable open-addressing table of VIPs by address, at most a quarter full, so that
