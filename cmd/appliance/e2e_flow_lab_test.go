@@ -185,14 +185,14 @@ func (r *flowRig) got(frame []byte, router bool) (names []string) {
 	return names
 }
 
-// arrives waits until a frame sent to an address of a rule has arrived, and
-// checks that it has at this backend only, and only once. An empty name stands
-// for any; the one it was is returned.
+// arrives waits until a frame has arrived, and checks that it has at this
+// backend only, and only once. An empty name stands for any; the one it was is
+// returned.
 func (r *flowRig) arrives(frame []byte, at string) string {
 	r.net.Helper()
 	var names []string
 	r.net.eventually("a frame to arrive", func() (bool, error) {
-		names = r.got(frame, false)
+		names = r.got(frame, routed(frame))
 		return len(names) > 0, nil
 	})
 	if len(names) != 1 || at != "" && names[0] != at {
@@ -201,7 +201,21 @@ func (r *flowRig) arrives(frame []byte, at string) string {
 	return names[0]
 }
 
-// forget empties the captures.
+// routed reports whether a frame goes by a route, not to an address of a rule.
+func routed(frame []byte) bool {
+	p, ok := readIP(lab.Frame{Data: frame})
+	if !ok {
+		return false // tagged: to a rule
+	}
+	for name := range flowHosts {
+		if p.dst == vip(name, 4) || p.dst == vip(name, 6) {
+			return false
+		}
+	}
+	return true
+}
+
+// forgetFrames empties the captures.
 func (r *flowRig) forgetFrames() {
 	for _, c := range r.in {
 		c.Clear()

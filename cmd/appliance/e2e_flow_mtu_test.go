@@ -168,35 +168,47 @@ func (r *flowRig) fillTable() {
 func TestErrorsFollowTheirFlow(t *testing.T) {
 	r := newFlowRig(t)
 	for _, version := range []int{4, 6} {
-		r.part(fmt.Sprintf("IPv%d", version), func(r *flowRig) {
-			r.weigh(nil)
-			to := netip.AddrPortFrom(vip("web", version), lab.EchoTLS)
-			s := r.net.stream("client", to, "")
-			r.weigh(map[string]int{s.Backend: 0}) // new flows go elsewhere
-			unseen := netip.AddrPortFrom(r.client.Addr(to.Addr()), 999)
-			elsewhere := r.explain(nameOf("web-tcp", version), unseen, to).Backend
-			if elsewhere == s.Backend || elsewhere == "" {
-				r.net.Fatalf("new flows go to %q, the old one is at %s", elsewhere, s.Backend)
-			}
-			for _, e := range quotes(to) {
-				r.errorAbout(e, s.LocalAddr(), to, s.Backend)
-				r.errorAbout(e, unseen, to, elsewhere)
-			}
-			if flows := r.tracked(unseen); len(flows) != 0 {
-				r.net.Errorf("errors made the entries %+v", flows)
-			}
-			r.net.flowing(s)
-			if state := s.Close(); state.Err != nil {
-				r.net.Error(state.Err)
-			}
-		})
+		far := far4.Addr()
+		if version == 6 {
+			far = far6.Addr()
+		}
+		for rule, to := range map[string]netip.Addr{"web-tcp": vip("web", version), "inspect": far} {
+			r.part(fmt.Sprintf("IPv%d/%s", version, rule), func(r *flowRig) {
+				r.errorsFollow(nameOf(rule, version), netip.AddrPortFrom(to, lab.EchoTLS))
+			})
+		}
 		r.part(fmt.Sprintf("IPv%d/errors about nothing of ours", version), func(r *flowRig) { r.unmatchedErrors(version) })
 	}
 	r.balanced()
 	r.stop()
 }
 
-// nameOf is the name of a rule of testdata/flow.yaml in an IP version.
+// errorsFollow sends errors about packets from an address, that of a rule or one
+// behind a route.
+func (r *flowRig) errorsFollow(rule string, to netip.AddrPort) {
+	r.net.Helper()
+	r.weigh(nil)
+	s := r.net.stream("client", to, "")
+	r.weigh(map[string]int{s.Backend: 0}) // new flows go elsewhere
+	unseen := netip.AddrPortFrom(r.client.Addr(to.Addr()), 999)
+	elsewhere := r.explain(rule, unseen, to).Backend
+	if elsewhere == s.Backend || elsewhere == "" {
+		r.net.Fatalf("new flows go to %q, the old one is at %s", elsewhere, s.Backend)
+	}
+	for _, e := range quotes(to) {
+		r.errorAbout(e, s.LocalAddr(), to, s.Backend)
+		r.errorAbout(e, unseen, to, elsewhere)
+	}
+	if flows := r.tracked(unseen); len(flows) != 0 {
+		r.net.Errorf("errors made the entries %+v", flows)
+	}
+	r.net.flowing(s)
+	if state := s.Close(); state.Err != nil {
+		r.net.Error(state.Err)
+	}
+}
+
+// nameOf is the name of a rule or route of testdata/flow.yaml in an IP version.
 func nameOf(rule string, version int) string {
 	if version == 6 {
 		return rule + "6"

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestTrackingEndToEnd(t *testing.T) {
 			"a mid-flow packet of an unknown connection is taken": midFlow,
 		} {
 			r.part(fmt.Sprintf("IPv%d/%s", version, name), func(r *flowRig) {
-				r.allHealthy()
+				r.sick()
 				r.weigh(nil)
 				row(r, version)
 			})
@@ -38,28 +39,27 @@ func TestTrackingEndToEnd(t *testing.T) {
 	r.stop()
 }
 
-// sick makes one backend fail its health checks, and waits for the verdict.
-func (r *flowRig) sick(name string) {
+// sick makes some backends fail their health checks, and no others, and waits
+// for the verdicts.
+func (r *flowRig) sick(names ...string) {
 	r.net.Helper()
 	for _, b := range r.net.Backends() {
 		health := lab.HealthOK
-		if b.Name() == name {
+		if slices.Contains(names, b.Name()) {
 			health = lab.HealthFailing
 		}
 		r.net.must(b.SetHealth(health))
 	}
-	r.wait(fmt.Sprintf("all but %q to be healthy", name), func() error {
+	r.wait(fmt.Sprintf("all but %q to be healthy", names), func() error {
 		list, err := r.Backends()
 		for _, b := range list {
-			if (b.Health == "UNHEALTHY") != (b.Name == name) || b.Health == "UNKNOWN" {
+			if (b.Health == "UNHEALTHY") != slices.Contains(names, b.Name) || b.Health == "UNKNOWN" {
 				return fmt.Errorf("%s %s is %s", b.Name, b.Address, b.Health)
 			}
 		}
 		return err
 	})
 }
-
-func (r *flowRig) allHealthy() { r.net.Helper(); r.sick("") }
 
 // connect opens a connection to a rule's TCP echo, from a port if it is not 0,
 // and returns who greeted.
