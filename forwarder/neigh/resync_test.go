@@ -53,7 +53,7 @@ func TestOverrun(t *testing.T) {
 	want := [6]byte{2, 0, 0, 0, 0, 2}
 	permanent(host, "10.9.0.50", want)
 	close(gate)
-	for deadline := time.After(5 * time.Second); ; {
+	for deadline := time.After(patience); ; {
 		select {
 		case v := <-views:
 			if v.Targets[netip.MustParseAddr("10.9.0.50")].MAC == want {
@@ -79,11 +79,13 @@ func TestLostSubscription(t *testing.T) {
 	host.must(host.LinkSetMTU(host.link("zhnb0"), 1400))
 	f.wait("a change made while the socket was lost", func(v View) bool { return v.Links[0].MTU == 1400 })
 	f.wait("the loss counted", func(View) bool { return f.Stats().Overruns == 1 })
-	host.must(host.LinkSetMTU(host.link("zhnb0"), 1300))
 	start := time.Now()
-	f.wait("a change after it", func(v View) bool { return v.Links[0].MTU == 1300 })
-	if took := time.Since(start); took > relinkInterval/2 {
-		t.Errorf("seen after %v: by the periodic reading, not by an event", took)
+	for mtu := 1300; mtu < 1304; mtu++ {
+		host.must(host.LinkSetMTU(host.link("zhnb0"), mtu))
+		f.wait("a change after it", func(v View) bool { return v.Links[0].MTU == mtu })
+	}
+	if took := time.Since(start); took > 2*relinkInterval {
+		t.Errorf("4 changes seen after %v: by the periodic reading, not by events", took)
 	}
 }
 
@@ -115,7 +117,7 @@ func TestChangesAreGathered(t *testing.T) {
 		permanent(host, "10.9.0.50", [6]byte{2, 0, 0, 0, 1, byte(i)})
 	}
 	f.wait("the last MAC", func(v View) bool { return v.Targets[netip.MustParseAddr("10.9.0.50")].MAC == last })
-	views, most := f.Stats().Views-before, uint64(time.Since(start)/gatherTime)+1
+	views, most := f.Stats().Views-before, uint64(time.Since(start)/gatherTime)+2
 	if views > most {
 		t.Errorf("%d views in %v, want %d at most", views, time.Since(start), most)
 	}

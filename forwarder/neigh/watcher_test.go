@@ -104,26 +104,30 @@ func TestRouteDecides(t *testing.T) {
 		}
 	}
 
-	// Routing changes under a target. Events announce it; the periodic
-	// look-up, once a second, would be too slow for this.
+	// Routing changes under a target. Events announce it; with the periodic
+	// look-up alone each change would take a second.
 	_, dst, _ := net.ParseCIDR("10.7.0.9/32")
 	direct := &netlink.Route{Dst: dst, LinkIndex: host.link("zhnb0").Attrs().Index, Scope: netlink.SCOPE_LINK}
 	backend.addr("zhnb1", "10.7.0.9/32")
 	start := time.Now()
-	for range 5 {
+	for range 20 {
 		host.must(host.RouteAdd(direct))
 		f.waitTarget("10.7.0.9", Deliverable)
 		host.must(host.RouteDel(direct))
 		f.waitTarget("10.7.0.9", NotOnLink)
 	}
-	if took := time.Since(start); took > 2*time.Second {
-		t.Errorf("10 route changes were seen after %v, want them at once", took)
+	if took := time.Since(start); took > 20*recheckInterval {
+		t.Errorf("40 route changes were seen after %v, want them at once", took)
 	}
 	start = time.Now()
-	f.SetInterfaces([]string{"zhnb0", "zhnbx"})
-	f.waitTarget("10.8.0.9", NoNeighbour)
-	if took := time.Since(start); took > relinkInterval/5 {
-		t.Errorf("a new interface was taken up after %v, want it at once", took)
+	for range 2 {
+		f.SetInterfaces([]string{"zhnb0", "zhnbx"})
+		f.waitTarget("10.8.0.9", NoNeighbour)
+		f.SetInterfaces([]string{"zhnb0"})
+		f.waitTarget("10.8.0.9", NotOnLink)
+	}
+	if took := time.Since(start); took > 2*relinkInterval {
+		t.Errorf("4 changes of interfaces were taken up after %v, want them at once", took)
 	}
 }
 
@@ -156,7 +160,7 @@ func TestMACChange(t *testing.T) {
 			return got.State == Deliverable && got.MAC == mac
 		})
 	}
-	if took := time.Since(start); took > time.Second {
+	if took := time.Since(start); took > 10*time.Second { // the kernel would ask after 15 s at the earliest
 		t.Errorf("an announced MAC was seen after %v, want it at once", took)
 	}
 
