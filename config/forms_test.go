@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -122,13 +123,13 @@ func TestAliasBomb(t *testing.T) {
 		"deeper":     "interfaces: " + strings.Repeat("{a: ", 20000),
 	} {
 		t.Run(name, func(t *testing.T) {
-			start := time.Now()
+			start := cpuTime(t)
 			c, problems := Parse("f", []byte(text))
 			if c != nil && name != "merged" {
 				t.Errorf("Parse accepted it")
 			}
-			if d := time.Since(start); d > 20*time.Second {
-				t.Errorf("Parse took %v", d)
+			if d := cpuTime(t) - start; d > 20*time.Second {
+				t.Errorf("Parse took %v of a CPU", d)
 			}
 			if name == "multiplied" {
 				for _, p := range problems {
@@ -140,6 +141,16 @@ func TestAliasBomb(t *testing.T) {
 			}
 		})
 	}
+}
+
+// cpuTime is what this process has used so far, whatever else the machine does.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func TestUnreadable(t *testing.T) {

@@ -157,7 +157,7 @@ func BenchmarkTenThousand(b *testing.B) {
 	go func() { defer close(ended); p.Run(ctx) }()
 	defer func() { cancel(); <-ended }()
 
-	waitFor(b, 60*time.Second, "all healthy", func() bool { return p.Stats().Healthy == n })
+	waitFor(b, "all healthy", func() bool { return p.Stats().Healthy == n })
 	time.Sleep(2 * time.Second) // the last ones reach their place in the interval
 	for b.Loop() {
 		l.reset()

@@ -40,7 +40,7 @@ func probeOnce(t testing.TB, addr netip.AddrPort, edit func(*Check)) Result {
 // serve runs handle for every connection until the test ends.
 func serve(t testing.TB, handle func(net.Conn)) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", ownLoopback+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func TestProxyHeader(t *testing.T) {
 		t.Fatalf("result = %+v", res)
 	}
 	from := netip.MustParseAddrPort(<-peer)
-	want := fmt.Sprintf("PROXY TCP4 127.0.0.1 127.0.0.1 %d %d\r\n", from.Port(), addr.Port())
+	want := fmt.Sprintf("PROXY TCP4 %s %s %d %d\r\n", from.Addr(), addr.Addr(), from.Port(), addr.Port())
 	if got := <-line; got != want {
 		t.Errorf("line = %q, want %q", got, want)
 	}

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -52,7 +51,7 @@ func TestGRPCHealthService(t *testing.T) {
 			expect := func(want map[string]State) {
 				t.Helper()
 				for name, state := range want {
-					waitFor(t, 20*time.Second, "service "+name+" is "+state.String(), func() bool {
+					waitFor(t, "service "+name+" is "+state.String(), func() bool {
 						st, ok := pool.State(targets[name])
 						return ok && st.State == state
 					})

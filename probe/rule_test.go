@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"testing"
-	"time"
 )
 
 // A target with a rule's address connects to the backend and names the rule.
@@ -25,7 +24,7 @@ func TestRuleTarget(t *testing.T) {
 	if got := <-hosts; got != "192.0.2.80" {
 		t.Errorf("host %q, want the rule's address", got)
 	}
-	waitFor(t, 5*time.Second, "healthy", func() bool { s, _ := p.State(target.Key); return s.State == Healthy })
+	waitFor(t, "healthy", func() bool { s, _ := p.State(target.Key); return s.State == Healthy })
 }
 
 // An error of Control that wraps ErrInconclusive does not count against a backend.
@@ -33,7 +32,7 @@ func TestErrInconclusive(t *testing.T) {
 	target := NewTarget(netip.MustParseAddr("127.0.0.1"), fastCheck(TCP, 1))
 	p := startPool(t, Options{Control: func(Target, int) error { return fmt.Errorf("%w: not yet", ErrInconclusive) }})
 	update(t, p, target)
-	waitFor(t, 5*time.Second, "five probes", func() bool { return p.Stats().Inconclusive >= 5 })
+	waitFor(t, "five probes", func() bool { return p.Stats().Inconclusive >= 5 })
 	if s, _ := p.State(target.Key); s.State != Unknown || s.Last.Text != "open socket: probe not made: not yet" {
 		t.Errorf("status %+v", s)
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 )
@@ -49,7 +48,7 @@ func TestCable(t *testing.T) {
 			return err
 		}
 		ping := func() error {
-			_, err := l.Client("client-b").Ping(ctxFor(t, 5*time.Second), ApplianceIPv4, netip.Addr{}, nil)
+			_, err := l.Client("client-b").Ping(ctxFor(t, patience), ApplianceIPv4, netip.Addr{}, nil)
 			return err
 		}
 		err = errors.Join(ping(), func() error {

@@ -11,18 +11,18 @@ import (
 
 func TestLinkChanges(t *testing.T) {
 	l := build(t, Options{})
-	ctx := ctxFor(t, 60*time.Second)
+	ctx := ctxFor(t, 4*patience)
 	c, lb := l.Client("client-c"), l.Appliance()
 	// Pings show both families at work; short ones that they do not.
 	reach := func(when string, want bool) {
 		t.Helper()
 		for _, to := range []netip.Addr{lb.IPv4(), lb.IPv6()} {
-			within, wait := 300*time.Millisecond, ctxFor(t, 5*time.Second)
+			within, wait := 300*time.Millisecond, ctxFor(t, patience)
 			if want {
-				within = 2 * time.Second
+				within = patience
 			}
 			err := Wait(wait, "an answer", within, func() (bool, error) {
-				_, err := c.Ping(ctxFor(t, 200*time.Millisecond), to, netip.Addr{}, nil)
+				_, err := c.Ping(ctxFor(t, within/2), to, netip.Addr{}, nil)
 				return err == nil, err
 			})
 			if (err == nil) != want {
@@ -133,7 +133,13 @@ func TestLinkChanges(t *testing.T) {
 func TestSetMAC(t *testing.T) {
 	l := build(t, Options{})
 	c, b := l.Client("client-b"), l.Backend("web-b1")
-	ctx := ctxFor(t, 20*time.Second)
+	ctx := ctxFor(t, 4*patience)
+	// The backend asks nobody where he is: that would tell its new address.
+	for _, family := range []string{"ipv4", "ipv6"} {
+		if err := b.Sysctl("net/"+family+"/neigh/eth0/delay_first_probe_time", "600"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, to := range []netip.Addr{b.IPv4(), b.IPv6()} {
 		if _, err := c.Ping(ctx, to, netip.Addr{}, nil); err != nil {
 			t.Fatal(err)
@@ -166,7 +172,7 @@ func TestSetMAC(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, a := range []netip.Addr{b.IPv4(), b.IPv6()} {
-		err := Wait(ctx, "the client to learn", 5*time.Second, func() (bool, error) { return known(a) == loud.String(), nil })
+		err := Wait(ctx, "the client to learn", patience, func() (bool, error) { return known(a) == loud.String(), nil })
 		if err != nil {
 			t.Errorf("%s is at %s: %v", a, known(a), err)
 		}
@@ -191,7 +197,7 @@ func TestVIPOnBackend(t *testing.T) {
 			}
 			limit := 300 * time.Millisecond
 			if has {
-				limit = 5 * time.Second
+				limit = patience
 			}
 			reply, err := c.Get(ctxFor(t, limit), at(vip, HTTPPort), "/")
 			if (err == nil && reply.Backend == "web-b1") != has {

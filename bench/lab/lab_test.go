@@ -71,7 +71,7 @@ func TestServersOnOwnAddresses(t *testing.T) {
 // checkServers asks every server at an address and expects the named backend.
 func checkServers(t *testing.T, c *Client, want string, to netip.Addr, payload []byte) {
 	t.Helper()
-	ctx := ctxFor(t, 20*time.Second)
+	ctx := ctxFor(t, 4*patience)
 	source := at(c.Addr(to), 23456)
 	reply, err := c.HTTP(ctx, Request{To: at(to, HTTPPort), From: source, Path: "/"})
 	if err != nil || reply.Backend != want || string(reply.Body) != want+"\n" || reply.Client != source || reply.Local != at(to, HTTPPort) {
@@ -104,7 +104,7 @@ func checkServers(t *testing.T, c *Client, want string, to netip.Addr, payload [
 		t.Error(err)
 		return
 	}
-	if err := Wait(ctx, "stream to carry data", 5*time.Second, func() (bool, error) {
+	if err := Wait(ctx, "stream to carry data", patience, func() (bool, error) {
 		state := s.State()
 		return state.Bytes >= 10000, state.Err
 	}); err != nil {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"path"
 	"strconv"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -131,7 +130,7 @@ func (s *segmentSwitch) connected(i *iface, node *netlink.Handle) error {
 	if port.Attrs().RawFlags&unix.IFF_UP == 0 {
 		return nil
 	}
-	return Wait(context.Background(), "port "+i.port+" to forward", 2*time.Second, func() (bool, error) {
+	return Wait(context.Background(), "port "+i.port+" to forward", settleTime, func() (bool, error) {
 		state, err := s.ns.readSysfs(path.Join(i.port, "brport", "state"))
 		if err != nil || state != brStateForwarding {
 			return false, err

@@ -74,11 +74,20 @@ func openNamespace(name string) (*namespace, error) {
 // does. Names made in one mount namespace are then seen, and given up, in the
 // others; otherwise a process started under `ip netns exec` would keep every
 // namespace alive that existed when it started.
+// Two processes must not both make the first mount, one upon the other.
 func prepareNetnsDir() error {
 	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
 		return fmt.Errorf("prepare %s: %w", netnsDir, err)
 	}
-	err := unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "")
+	dir, err := os.Open(netnsDir)
+	if err != nil {
+		return fmt.Errorf("prepare %s: %w", netnsDir, err)
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil { // as iproute2 does
+		return fmt.Errorf("lock %s: %w", netnsDir, err)
+	}
+	err = unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "")
 	if errors.Is(err, unix.EINVAL) { // not a mount point yet
 		if err = unix.Mount(netnsDir, netnsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
 			err = unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "")

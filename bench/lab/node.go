@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -209,7 +208,7 @@ func (n *Node) settled(name string, a netip.Addr) error {
 	if need := uint32(unix.IFF_UP | unix.IFF_LOWER_UP); link.Attrs().RawFlags&need != need {
 		return nil
 	}
-	return Wait(context.Background(), fmt.Sprintf("%s to be an address of %s", a, n.name), 2*time.Second, func() (bool, error) {
+	return Wait(context.Background(), fmt.Sprintf("%s to be an address of %s", a, n.name), settleTime, func() (bool, error) {
 		routes, err := n.netlink.RouteGet(a.AsSlice())
 		return err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL, err
 	})

@@ -151,6 +151,9 @@ func Remove(prefix string) error {
 // that it was left alone.
 func removeIfDead(path string, evenKept bool) ([]string, error) {
 	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) { // its owner has just given it up
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read record: %w", err)
 	}
@@ -161,6 +164,10 @@ func removeIfDead(path string, evenKept bool) ([]string, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil || st.Nlink == 0 {
+		return nil, err // without a link: given up between the opening and the lock
 	}
 	inodes, kept, err := readRecord(file)
 	if err != nil {

@@ -3,6 +3,7 @@ package lab
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -115,7 +116,7 @@ func TestLeftoversOfKilledProcessAreRemoved(t *testing.T) {
 	}
 	cmd.Process.Kill()
 	cmd.Wait() // killed
-	err = Wait(t.Context(), "the kernel to kill what ran in the lab", 5*time.Second, func() (bool, error) {
+	err = Wait(t.Context(), "the kernel to kill what ran in the lab", patience, func() (bool, error) {
 		return unix.Kill(pid, 0) != nil, nil
 	})
 	if err != nil {
@@ -165,11 +166,18 @@ func TestReplacedNamespaceIsNotRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ns.remove()
-	o.file.Close() // as death does
-	ns, err = newNamespace(prefix + "-x")
+	// The old one lives on, or the new one could get its inode number; and no
+	// other program may clean up half-way.
+	defer ns.file.Close()
+	unlock, err := lockOwners()
 	if err != nil {
 		t.Fatal(err)
+	}
+	err = errors.Join(removeName(ns.name), o.file.Close()) // as death does
+	ns, newErr := newNamespace(prefix + "-x")
+	unlock()
+	if err != nil || newErr != nil {
+		t.Fatal(err, newErr)
 	}
 	defer ns.remove()
 	checkNotRemoved(t, prefix)
@@ -211,7 +219,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 
 	l := build(t, Options{})
 	c := l.Client("client-b")
-	ctx := ctxFor(t, 10*time.Second)
+	ctx := ctxFor(t, 4*patience)
 	for _, to := range []struct{ b *Backend }{{l.Backend("web-b1")}, {l.Backend("fw-b")}} {
 		checkServers(t, c, to.b.Name(), to.b.IPv6(), []byte("payload"))
 	}
@@ -237,7 +245,11 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Error("Command on a closed lab succeeded")
 	}
 	stream.Close()
-	if err := goleak.Find(goroutines); err != nil {
+	err = Wait(ctx, "goroutines to end", patience, func() (bool, error) {
+		err := goleak.Find(goroutines)
+		return err == nil, err
+	})
+	if err != nil {
 		t.Error(err)
 	}
 	if left := names(t, l.Prefix()); len(left) != 0 {
@@ -247,7 +259,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Errorf("directory %s left: %v", l.Dir(), err)
 	}
 	runtime.GC()
-	err = Wait(ctx, "descriptors and threads to go", 5*time.Second, func() (bool, error) {
+	err = Wait(ctx, "descriptors and threads to go", patience, func() (bool, error) {
 		after, threads := descriptors(t), netnsOfThreads(t)
 		if len(after) > len(before) || len(threads) != len(home) {
 			return false, fmt.Errorf("descriptors %v, before %v; namespaces of threads %v, before %v", after, before, threads, home)

@@ -23,7 +23,7 @@ func TestPathThroughForwarder(t *testing.T) {
 	c := l.Client("client-c")
 	payload := make([]byte, 1200)
 	Pattern(7, payload)
-	ctx := ctxFor(t, 30*time.Second)
+	ctx := ctxFor(t, 4*patience)
 	for _, dst := range []struct {
 		to   netip.Addr
 		want []string
@@ -62,7 +62,7 @@ func TestPathThroughForwarder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = Wait(ctx, "a megabyte", 10*time.Second, func() (bool, error) { return s.State().Bytes > 1<<20, s.State().Err })
+		err = Wait(ctx, "a megabyte", patience, func() (bool, error) { return s.State().Bytes > 1<<20, s.State().Err })
 		if state := s.Close(); err != nil || state.Err != nil {
 			t.Errorf("stream to %s: %v, %+v", dst.to, err, state)
 		}
@@ -101,7 +101,7 @@ func TestBackendsDoNotAnswerForVIP(t *testing.T) {
 	if err := c.SendFrame("eth0", solicitation(t, c.Node, must(b.MAC("eth0"))(t), VIPv6)); err != nil {
 		t.Fatal(err)
 	}
-	ctx := ctxFor(t, 10*time.Second)
+	ctx := ctxFor(t, 4*patience)
 	if _, err := atBackend.Wait(ctx, isARPFor(VIPv4)); err != nil {
 		t.Fatal("the request did not reach the backend: ", err)
 	}
@@ -167,7 +167,7 @@ func TestSwitchSnoopsMulticast(t *testing.T) {
 	}
 	ask()
 	broadcast := func(f Frame) bool { return f.Direction == Out && string(f.Data[12:14]) == "\x08\x06" }
-	if _, err := atLB.Wait(ctxFor(t, 5*time.Second), broadcast); err != nil {
+	if _, err := atLB.Wait(ctxFor(t, patience), broadcast); err != nil {
 		t.Fatal(err)
 	}
 	if n := atLB.Count(isSolicitationFor(VIPv6)); n != 0 {
@@ -176,7 +176,7 @@ func TestSwitchSnoopsMulticast(t *testing.T) {
 	h := &hairpin{t: t, lb: l.Appliance()}
 	h.join(VIPv6)
 	defer unix.Close(h.group)
-	err := Wait(ctxFor(t, 10*time.Second), "the switch to learn the group", 5*time.Second, func() (bool, error) {
+	err := Wait(ctxFor(t, patience), "the switch to learn the group", patience, func() (bool, error) {
 		atLB.Clear()
 		ask()
 		_, err := atLB.Wait(ctxFor(t, time.Second), broadcast)
@@ -192,7 +192,7 @@ func TestSwitchSnoopsMulticast(t *testing.T) {
 func TestQuerierAndMemberships(t *testing.T) {
 	l := build(t, Options{})
 	queries := must(l.Client("client-x").Capture("eth0"))(t)
-	ctx := ctxFor(t, 15*time.Second)
+	ctx := ctxFor(t, 4*patience)
 	for _, c := range l.Clients() {
 		for _, b := range l.Backends() {
 			if _, err := c.Ping(ctx, b.IPv6(), netip.Addr{}, nil); err != nil {
@@ -216,7 +216,7 @@ func TestQuerierAndMemberships(t *testing.T) {
 func TestTwoSegments(t *testing.T) {
 	topology := TwoSegments()
 	l := build(t, Options{Topology: &topology, Queues: 4})
-	ctx := ctxFor(t, 20*time.Second)
+	ctx := ctxFor(t, 4*patience)
 	c, b := l.Client("client-b"), l.Backend("web-c1")
 	back := netip.MustParseAddr("172.20.2.11")
 	if b.IPv4() != back {

@@ -17,7 +17,7 @@ import (
 )
 
 // stopTime is how long a process has between SIGTERM and SIGKILL in Close.
-const stopTime = 3 * time.Second
+const stopTime = 10 * time.Second
 
 // Process is a real process inside a node. The kernel kills it when the lab's
 // process dies.

@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// settleTime is how long the kernel has for what it does at once, on a machine
+// that is busy with other things.
+const settleTime = 30 * time.Second
+
 // Wait polls until done reports true, ctx ends or the time is over; the error
 // then names what was waited for and the last error of done. An error of done
 // alone does not end the wait.

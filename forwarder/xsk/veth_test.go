@@ -130,9 +130,9 @@ func (v *veth) expect(t testing.TB, want string) {
 // waitFor polls for a state with a deadline.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("no %s within 5 s", what)
+			t.Fatalf("no %s within a minute", what)
 		}
 	}
 }

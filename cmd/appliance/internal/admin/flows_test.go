@@ -39,7 +39,7 @@ func serve(t *testing.T, a Appliance) (path string) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("the control interface does not end")
 		}
 	})
@@ -56,7 +56,7 @@ func TestFlowsStream(t *testing.T) {
 			if i == 10_000 {
 				select {
 				case <-first:
-				case <-time.After(10 * time.Second):
+				case <-time.After(time.Minute):
 					return errors.New("ten thousand flows are sent, and none has arrived")
 				}
 			}
@@ -150,7 +150,7 @@ func TestStuckClient(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the table is read for ever")
 	}
 	if list, err := NewClient(path).Backends(); err != nil || len(list) != len(a.backends) {
