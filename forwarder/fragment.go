@@ -42,6 +42,12 @@ func (h *holding) at(i uint32) *held { return &h.ring[(h.first+i)&uint32(len(h.r
 // it is looked up like a whole packet, and recorded. Later ones follow the
 // record, and wait for it if they come before.
 func (w *Worker) matchFragment(b *binding, it *item) {
+	if first, later := it.EchoFragment(); first || later {
+		if vip := w.snap.VIPOf(&it.Dst); vip != nil && !vip.L3Default {
+			w.matchEchoFragment(b, it, vip, first)
+			return
+		}
+	}
 	if it.Kind == packet.KindIPv4 && !hasPorts(it.Proto) {
 		w.matchPacket(b, it) // every fragment says all there is to know
 		return
@@ -66,6 +72,38 @@ func (w *Worker) matchFragment(b *binding, it *item) {
 	w.identify(b, it, r, &it.Parsed)
 }
 
+// echoOwner is recorded for an echo request that is answered here, in place of
+// a backend. Backends never have the id that it names, 0.
+const echoOwner = conntrack.Backend(1)
+
+// matchEchoFragment answers the first fragment of an echo request, and records
+// that the later ones are to be.
+func (w *Worker) matchEchoFragment(b *binding, it *item, vip *selector.VIP, first bool) {
+	if !first {
+		it.kind = kindLater
+		return
+	}
+	if !vip.PingOK {
+		w.drop(b, it, ReasonPingUnavailable)
+		return
+	}
+	k := fragmentKey(&it.Parsed)
+	if w.answerEchoFragment(b, it) {
+		w.shared.Fragments.Put(&k, echoOwner, false, w.tick)
+	}
+}
+
+// answerEchoFragment answers one fragment, or drops it.
+func (w *Worker) answerEchoFragment(b *binding, it *item) bool {
+	out, ok := packet.ReplyEchoFragment(it.frame, &it.Parsed)
+	if !ok {
+		w.drop(b, it, ReasonUnexpected)
+		return false
+	}
+	w.reply(b, it, out, AnswerPing)
+	return true
+}
+
 // later forwards a later fragment, or holds it.
 func (w *Worker) later(b *binding, it *item) {
 	k := fragmentKey(&it.Parsed)
@@ -84,8 +122,13 @@ func (w *Worker) later(b *binding, it *item) {
 }
 
 // matchRecorded matches a fragment whose backend is recorded. Its rule is the
-// one of the address that leads to the backend's service.
+// one of the address that leads to the backend's service. A fragment of an echo
+// request that is answered here is answered.
 func (w *Worker) matchRecorded(b *binding, it *item, owner conntrack.Backend) {
+	if owner == echoOwner {
+		w.answerEchoFragment(b, it)
+		return
+	}
 	var r *selector.Rule
 	if be := w.snap.Backend(uint32(owner)); be != nil {
 		r = w.ruleTo(b, it, be.Service)

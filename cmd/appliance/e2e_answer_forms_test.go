@@ -67,6 +67,7 @@ func TestAnswersInEveryForm(t *testing.T) {
 			}
 		})
 	}
+	r.part("more than a frame", (*answerRig).bigPings)
 	r.part("not to be answered", (*answerRig).badSolicitations)
 	r.part("cable pulled", func(r *answerRig) { r.announcedAfter((*answerRig).pullCable) })
 	r.part("another MAC", func(r *answerRig) {
@@ -365,4 +366,23 @@ func (r *answerRig) groupLost() {
 	}
 	r.wait("the group to be joined", joined)
 	r.found()
+}
+
+// bigPings has the client's kernel ask with more than fits a frame.
+func (r *answerRig) bigPings() {
+	before := r.balanced().Accounting.Answered["vip_ping"]
+	for _, to := range []netip.Addr{lab.VIPv4, lab.VIPv6} {
+		for _, size := range []int{1500 - headerLen(6) - 8, 2000, 9000, 60000} {
+			data := make([]byte, size)
+			for i := range data {
+				data[i] = byte(i ^ i>>8)
+			}
+			if _, err := r.client.Ping(r.net.soon(), to, netip.Addr{}, data); err != nil {
+				r.net.Errorf("%d bytes: %v", size, err)
+			}
+		}
+	}
+	if k := r.balanced().Accounting.Answered["vip_ping"]; k < before+2*(1+2+7+41) {
+		r.net.Errorf("%d frames are counted as answered", k-before)
+	}
 }

@@ -166,6 +166,9 @@ func (p *pairing) testTakeover() {
 		p.Errorf("datagrams reached\n%v\nthrough one appliance and\n%v\nthrough the other", before, after)
 	}
 	for _, d := range []*device{p.first, p.second} {
+		if s := d.status(); s.Claims != (admin.Claims{}) {
+			p.Errorf("%s took the other's announcements for claims: %+v, %+v", d.node, s.Claims, s.Conflicts)
+		}
 		for _, r := range d.status().Rules {
 			if r.Kind == "forwardingRule" && r.Packets == 0 {
 				p.Errorf("rule %s forwarded nothing on %s", r.Name, d.node)

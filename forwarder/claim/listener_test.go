@@ -173,6 +173,16 @@ func TestListener(t *testing.T) {
 	c.send(arp(2, addr4, other4))
 	c.send(arp(2, other4, other4))
 	c.hears(claimOf(other4))
+	// As many as the filter takes; the kernel limits its size.
+	var many []netip.Addr
+	for i := range maxFiltered - 1 {
+		many = append(many, netip.AddrFrom4([4]byte{200, 0, 0, byte(i)}))
+	}
+	if err := c.Look(append(many, addr6)); err != nil {
+		t.Fatal(err)
+	}
+	c.send(neighbour(advertisement, other6, all6, addr6))
+	c.hears(claimOf(addr6))
 	if n := len(c.heard); n != 0 {
 		t.Errorf("%d more were heard: what is sent is not to be", n)
 	}

@@ -25,6 +25,7 @@ func TestNoAllocations(t *testing.T) {
 		"ReplyARP":              func(frame []byte) { ReplyARP(frame, &p, &ownMAC) },
 		"ReplyNeighbor":         func(frame []byte) { ReplyNeighbor(frame, &p, &ownMAC) },
 		"ReplyEcho":             func(frame []byte) { ReplyEcho(frame, &p) },
+		"ReplyEchoFragment":     func(frame []byte) { ReplyEchoFragment(frame, &p) },
 		"TimeExceeded4":         func(frame []byte) { TimeExceeded(frame, &p, own4, &ownMAC) },
 		"TimeExceeded6":         func(frame []byte) { TimeExceeded(frame, &p, own6, &ownMAC) },
 		"TooBig4":               func(frame []byte) { TooBig(frame, &p, own4, &ownMAC, 1400) },
