@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,7 +16,7 @@ import (
 // Load reads a configuration file. The configuration is nil exactly when there is an error among the
 // problems. A file that cannot be read is one problem without a line.
 func Load(path string) (*Config, Problems) {
-	data, err := os.ReadFile(path)
+	data, err := ReadFile(path, maxConfigBytes)
 	if err != nil {
 		return nil, Problems{{File: path, Text: fmt.Sprintf("read configuration: %v", err)}}
 	}

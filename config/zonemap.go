@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -21,7 +20,7 @@ func (c *Config) LoadZoneMap() ([]ZoneMapEntry, Problems) {
 	if c.ZoneMapFile == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(c.ZoneMapFile)
+	data, err := ReadFile(c.ZoneMapFile, maxZoneMapBytes)
 	if err != nil {
 		return nil, Problems{{File: c.ZoneMapFile, Text: fmt.Sprintf("read zone map: %v", err)}}
 	}

@@ -198,7 +198,7 @@ func (h *hostCheck) checkFiles() {
 		}
 	}
 	if h.config.HashKeyFile != "" {
-		switch key, err := os.ReadFile(h.config.HashKeyFile); {
+		switch key, err := config.ReadFile(h.config.HashKeyFile, 64<<10); {
 		case err != nil:
 			h.find("hashKeyFile: %v; create it or use hashKey", err)
 		case strings.TrimSpace(string(key)) == "":

@@ -3,7 +3,6 @@ package appliance
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 
 	"zonehop/config"
@@ -18,7 +17,7 @@ func hashKey(c *config.Config) (string, error) {
 	if c.HashKeyFile == "" {
 		return c.HashKey, nil
 	}
-	b, err := os.ReadFile(c.HashKeyFile)
+	b, err := config.ReadFile(c.HashKeyFile, 64<<10)
 	if err != nil {
 		return "", fmt.Errorf("read hashKeyFile: %w", err)
 	}
