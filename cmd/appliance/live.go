@@ -83,6 +83,9 @@ func printStatus(w io.Writer, s admin.Status) {
 		s.Version, duration(s.UptimeSec), s.Generation, s.PublishMicros)
 	columns(w, "INTERFACE MODE QUEUE WORKER FILL TX FREE RECEIVED NO-SOCKET RX-DROPPED PROBLEM", func(row func(...any)) {
 		for _, i := range s.Interfaces {
+			if !i.Up && i.Problem == "" {
+				i.Problem = "the link is down"
+			}
 			if len(i.Queues) == 0 {
 				row(i.Name, i.Mode, "-", "-", "-", "-", "-", "-", "-", "-", orDash(i.Problem))
 			}

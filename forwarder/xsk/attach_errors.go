@@ -15,6 +15,10 @@ import (
 // explainAttach adds to a refused attachment what can be done about it.
 func explainAttach(ifindex int, mode AttachMode, err error) error {
 	name := interfaceName(ifindex)
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		err = errno // without the library's words, which say the same again
+	}
 	wrap := func(remedy string) error {
 		return fmt.Errorf("attach xdp to %s: %w; %s", name, err, remedy)
 	}

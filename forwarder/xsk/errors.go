@@ -72,7 +72,7 @@ func liftMemlock() error {
 	}
 	// It finds out by making a map, which fails without the capability too.
 	if len(missing(loadCapabilities...)) > 0 {
-		return fmt.Errorf("make maps for the classifier: %w; %s", err, capabilityRemedy(loadCapabilities...))
+		return fmt.Errorf("make maps for the classifier: %w; %s", unix.EPERM, capabilityRemedy(loadCapabilities...))
 	}
 	return fmt.Errorf("lift the limit on locked memory for maps: %w; %s", err, memlockRemedy())
 }

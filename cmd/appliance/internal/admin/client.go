@@ -9,11 +9,17 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"time"
 )
 
 // DefaultSocket is where the appliance listens unless told otherwise.
 const DefaultSocket = "/run/zonehop/admin.sock"
+
+// answerWithin is how long an appliance may take to begin its answer: longer
+// than any command waits there for the kernel. Tests have less.
+var answerWithin = 30 * time.Second
 
 // Client talks to a running appliance. Safe for concurrent use.
 type Client struct {
@@ -34,7 +40,7 @@ func NewClient(path string) *Client {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", path)
 	}
-	return &Client{path: path, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return &Client{path: path, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, ResponseHeaderTimeout: answerWithin}}}
 }
 
 // Status asks for the state of the appliance.
@@ -113,7 +119,14 @@ func (c *Client) unreachable(err error) error {
 	if errors.As(err, &op) {
 		return fmt.Errorf("connect to the appliance at %s: %w; is it running? give --socket or ZONEHOP_SOCKET if it uses another path", c.path, op.Err)
 	}
-	return fmt.Errorf("ask the appliance at %s: %w", c.path, err)
+	var of *url.Error
+	if errors.As(err, &of) {
+		if of.Timeout() {
+			return fmt.Errorf("ask the appliance at %s: no answer within %v; its process may be stopped, or without CPU time", c.path, answerWithin)
+		}
+		err = of.Err
+	}
+	return fmt.Errorf("ask the appliance at %s: %w; it ended, or what answers there is no appliance", c.path, err)
 }
 
 // refusal is the error in an answer that is one.

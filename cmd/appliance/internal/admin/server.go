@@ -54,11 +54,14 @@ var (
 // errBadRequest is what a client of another version, or none of ours, gets.
 var errBadRequest = errors.New("bad request")
 
+// otherSocket is the remedy for a path that does not serve.
+const otherSocket = "set admin.socket to another path"
+
 // Listen creates the admin socket with mode 0600. A socket that nobody answers
 // on, left by a crash, is replaced; one that answers is another appliance's.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("create directory of admin socket: %w", err)
+		return nil, fmt.Errorf("create directory of admin socket: %w; %s", err, otherSocket)
 	}
 	if err := clearPath(path); err != nil {
 		return nil, err
@@ -67,7 +70,7 @@ func Listen(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	syscall.Umask(old)
 	if err != nil {
-		return nil, fmt.Errorf("listen on admin socket: %w", err)
+		return nil, fmt.Errorf("listen on admin socket: %w; %s", err, otherSocket)
 	}
 	return l, nil
 }
@@ -80,20 +83,20 @@ func clearPath(path string) error {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("look at admin socket: %w", err)
+		return fmt.Errorf("look at admin socket: %w; %s", err, otherSocket)
 	case fi.Mode().Type() != os.ModeSocket:
-		return fmt.Errorf("admin socket %s: something else is there; remove it, or set admin.socket to another path", path)
+		return fmt.Errorf("admin socket %s: something else is there; remove it, or %s", path, otherSocket)
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	switch {
 	case err == nil:
 		c.Close()
-		return fmt.Errorf("admin socket %s: another appliance answers on it; stop it, or set admin.socket to another path", path)
+		return fmt.Errorf("admin socket %s: another appliance answers on it; stop it, or %s", path, otherSocket)
 	case !errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("admin socket %s: cannot tell whether it is in use: %w", path, err)
+		return fmt.Errorf("admin socket %s: cannot tell whether it is in use: %w; remove it if no appliance runs, or %s", path, err, otherSocket)
 	}
 	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("remove stale admin socket: %w", err)
+		return fmt.Errorf("remove stale admin socket: %w; %s", err, otherSocket)
 	}
 	return nil
 }
