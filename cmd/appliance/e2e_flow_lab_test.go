@@ -249,6 +249,22 @@ func change(before, after *admin.Accounting) map[string]uint64 {
 	return out
 }
 
+// quiet waits until nothing has been received for half a second: the last words
+// of a connection that was closed are over then, also those said again.
+func (r *flowRig) quiet() {
+	r.net.Helper()
+	last, since := uint64(0), time.Now()
+	r.wait("silence", func() error {
+		if got := r.status().Accounting.Received; got != last {
+			last, since = got, time.Now()
+		}
+		if time.Since(since) < 500*time.Millisecond {
+			return fmt.Errorf("%d frames, the last %v ago", last, time.Since(since))
+		}
+		return nil
+	})
+}
+
 // counting runs something that has the appliance forward or drop a number of
 // frames, and returns what it counted them as. What it answers meanwhile does
 // not count.

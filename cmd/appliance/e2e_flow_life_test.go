@@ -82,8 +82,8 @@ func (r *flowRig) hasState(client netip.AddrPort, state string) error {
 func halfClosedLives(r *flowRig, version int) {
 	defer r.weigh(nil)
 	for try := 0; !r.halfClosed(version); try++ {
-		if try == 4 {
-			r.net.Fatal("the machine stood still for longer than the entry lives, five times")
+		if try == 19 {
+			r.net.Fatal("the machine stood still for longer than the entry lives, twenty times")
 		}
 		r.weigh(nil)
 	}

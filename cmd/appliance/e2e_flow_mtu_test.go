@@ -289,6 +289,7 @@ func (r *flowRig) errorAbout(e quotedError, client, server netip.AddrPort, backe
 
 // unmatchedErrors sends errors that no backend may see.
 func (r *flowRig) unmatchedErrors(version int) {
+	r.quiet()
 	to, router := vip("web", version), r.net.Node("router")
 	kind, word := byte(unreachable4), uint32(0)
 	if version == 6 {
