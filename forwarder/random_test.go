@@ -37,17 +37,20 @@ func TestRandomEvents(t *testing.T) {
 	if testing.Short() {
 		left /= 10
 	}
-	for left > 0 {
+	for i := 0; left > 0 && !t.Failed(); i++ {
 		n := min(left, 5000)
-		w := newWorld(t, rng)
-		for range n {
-			w.event()
-			if t.Failed() {
-				t.Fatalf("after: %s", w.last)
-			}
-		}
-		w.settle()
 		left -= n
+		// A test of its own: so its memory goes before the next one begins.
+		t.Run(fmt.Sprintf("world %d", i), func(t *testing.T) {
+			w := newWorld(t, rng)
+			for range n {
+				w.event()
+				if t.Failed() {
+					t.Fatalf("after: %s", w.last)
+				}
+			}
+			w.settle()
+		})
 	}
 }
 
