@@ -41,6 +41,12 @@ func storeOf[T byte | line](mem []T, tags []atomic.Uint64) store {
 	return store{base: unsafe.Pointer(unsafe.SliceData(mem)), tag0: unsafe.Pointer(unsafe.SliceData(tags)), mask: uint32(n - 1)}
 }
 
+// toBoundary is how many bytes of mem come before the first address that is a
+// multiple of n. The address is looked at, not kept.
+func toBoundary(mem []byte, n uintptr) int {
+	return int(-uintptr(unsafe.Pointer(unsafe.SliceData(mem))) & (n - 1))
+}
+
 // linesIn is how many lines memory holds.
 func linesIn[T byte | line](mem []T) int {
 	return len(mem) * int(unsafe.Sizeof(mem[0])) / lineLen

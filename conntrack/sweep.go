@@ -4,12 +4,17 @@ package conntrack
 // last call stopped, whichever writer made it; so writers share the work. It
 // looks at whole regions of 64 lines, and one that was never used counts as
 // one line. Nothing depends on how often it is called but the room that
-// expired entries take, the quota of Unconfirmed ones included.
+// expired entries take, the quota of Unconfirmed ones included. On the way it
+// joins pages, which can take the system half a millisecond: so better not by a
+// goroutine that handles packets.
 func (w *Writer) Sweep(now Tick, maxLines int) {
 	t := w.t
 	regions := uint64(t.mask>>regionShift) + 1
 	for turn := uint64(0); turn < regions && maxLines > 0; turn++ {
 		region := (t.cursor.Add(1) - 1) & (regions - 1)
+		if region%hugeRegions == 0 {
+			t.joinPages(region)
+		}
 		if !t.isTouched(region) {
 			maxLines--
 			continue

@@ -48,7 +48,9 @@ type Table struct {
 	quota      int64 // entries that may be Unconfirmed
 	leaseLen   int64 // how much of the quota a writer takes at once
 	releaseMem func() error
-	file       *file // nil: in memory of this process alone
+	joined     []atomic.Uint64  // one bit per block of hugePageLen that is, or cannot be, a huge page; may be empty
+	join       func(offset int) // makes a huge page of the memory from an offset, if it can
+	file       *file            // nil: in memory of this process alone
 
 	mu      sync.Mutex // guards the rest of this block
 	writers []*Writer
@@ -83,6 +85,9 @@ func New(o Options) (*Table, error) {
 	t, err := tableOf(mem, make([]atomic.Uint64, touchedWords(n)), release, o)
 	if err != nil {
 		return nil, errors.Join(err, release())
+	}
+	if blocks := n * lineLen / hugePageLen; blocks > 0 {
+		t.joined, t.join = make([]atomic.Uint64, (blocks+63)/64), joiner(mem)
 	}
 	return t, nil
 }

@@ -9,13 +9,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zonehop/conntrack"
+	"zonehop/forwarder/xsk"
 	"zonehop/selector"
 )
 
 // BenchmarkPath measures the whole user-space path of a packet in memory, as
-// the worker runs it, in batches of 64 over 65 536 frames: parse, rule, flow
-// look-up, rewrite, counters. A hit finds its flow in the table; a miss selects
-// a backend and makes an entry.
+// the worker runs it, in batches of 64 over as many frames as the appliance has
+// for a queue: parse, rule, flow look-up, rewrite, counters. A hit finds its flow
+// in the table; a miss selects a backend and makes an entry. The table is swept
+// before, as the appliance does all the time: that joins its pages.
 //
 // cpu-ns/packet is the figure to compare: the thread's own time on a CPU, which
 // other load on the machine changes through the caches alone, and which leaves
@@ -84,7 +87,7 @@ func scatter(n uint32) uint32 {
 func benchHits(b *testing.B, flows int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	frames := min(flows, 1<<16)
+	frames := min(flows, xsk.DefaultConfig().Frames)
 	r := benchRig(b, rigOptions{backends: 100, zones: 4, lines: 4 << 20}, frames)
 	p := r.ports[0]
 	n := uint32(0)
@@ -101,6 +104,7 @@ func benchHits(b *testing.B, flows int) {
 		turn(func(n uint32) uint32 { return n })
 		r.passes(frames)
 	}
+	r.sweep()
 	misses := r.table.Stats().Inserted
 	b.ReportAllocs()
 	var m meter
@@ -120,7 +124,7 @@ func benchHits(b *testing.B, flows int) {
 func benchMisses(b *testing.B, o rigOptions) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	const frames = 1 << 14
+	frames := xsk.DefaultConfig().Frames
 	o.lines = 4 << 20
 	r := benchRig(b, o, frames)
 	p := r.ports[0]
@@ -133,10 +137,11 @@ func benchMisses(b *testing.B, o rigOptions) {
 		// All unconfirmed entries of before are over by now.
 		r.clock += int64(time.Minute)
 	}
-	for range 64 { // 2^20 entries: every page of the table has been written
+	for range 128 { // 2^20 entries: every page of the table has been written
 		next()
 		r.passes(frames)
 	}
+	r.sweep()
 	before := r.table.Stats().Inserted
 	b.ReportAllocs()
 	var m meter
@@ -149,6 +154,13 @@ func benchMisses(b *testing.B, o rigOptions) {
 	m.report(b)
 	b.ReportMetric(100*float64(r.table.Stats().Inserted-before)/float64(m.packets), "%inserted")
 	r.mustForwardAll(b)
+}
+
+// sweep sweeps the table once.
+func (r *rig) sweep() {
+	w := r.table.NewWriter()
+	defer w.Close()
+	w.Sweep(conntrack.TickOf(r.clock), r.table.Lines())
 }
 
 // meter adds up passes and the CPU time that they take.
