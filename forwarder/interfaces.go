@@ -76,6 +76,7 @@ func (s *Supervisor) remove(a *attachment) {
 		s.retired.Counters.add(q.retired)
 		s.retired.Program.add(q.retiredProgram)
 	}
+	s.retired.Program.add(a.retiredUnused)
 	s.event(a, EventDetached, -1, "removed from the configuration", nil)
 }
 

@@ -16,6 +16,7 @@ type InterfaceStatus struct {
 	Why     string // why not zero-copy
 	Problem error
 	Queues  []QueueStatus
+	Unused  ProgramCounters // of queues that are not used
 }
 
 // QueueStatus is one receive queue.
@@ -89,6 +90,24 @@ func (a *attachment) counters(queue int) ProgramCounters {
 	return ProgramCounters{Redirected: c.Redirected + c.NoSocket, NoSocket: c.NoSocket, Passed: c.Passed, Returned: c.Returned}
 }
 
+// unusedQueues is up to which number queues are looked at that are not used.
+const unusedQueues = 128
+
+// unused sums the present program's counters of queues that are not used, because
+// the configuration leaves them out or the driver does not tell of them. What is
+// taken there is lost.
+func (a *attachment) unused() (sum ProgramCounters) {
+	if a.program == nil {
+		return sum
+	}
+	for n := range unusedQueues {
+		if a.queues[n] == nil {
+			sum.add(a.counters(n))
+		}
+	}
+	return sum
+}
+
 // Status reads the state of all interfaces. Workers are asked between two of
 // their passes, so numbers of one queue belong together.
 func (s *Supervisor) Status() []InterfaceStatus {
@@ -126,6 +145,8 @@ func (s *Supervisor) Status() []InterfaceStatus {
 			}
 			st.Queues = append(st.Queues, qs)
 		}
+		st.Unused = a.retiredUnused
+		st.Unused.add(a.unused())
 		out = append(out, st)
 	}
 	return out

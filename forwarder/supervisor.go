@@ -138,6 +138,8 @@ type attachment struct {
 	queues     map[int]*queue
 	problem    error
 	retryAt    time.Time // zero: not refused yet
+	// Of programs that are gone: what they counted for queues not used.
+	retiredUnused ProgramCounters
 }
 
 // ProgramCounters sum what the classifier counted on an interface. Redirected
@@ -511,6 +513,7 @@ func (s *Supervisor) release(a *attachment) {
 		q.retiredProgram.add(a.counters(q.number))
 		q.problem, q.retryAt = nil, time.Time{}
 	}
+	a.retiredUnused.add(a.unused())
 	if a.program != nil {
 		_ = a.program.Close() // detached, or gone with the interface
 	}
@@ -577,6 +580,7 @@ func (s *Supervisor) stop() error {
 			for _, q := range a.queues {
 				q.retiredProgram.add(a.counters(q.number))
 			}
+			a.retiredUnused.add(a.unused())
 			errs = append(errs, a.program.Close())
 			a.program = nil
 		}

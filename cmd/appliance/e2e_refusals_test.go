@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -110,5 +111,29 @@ func TestQueueIsTaken(t *testing.T) {
 	d.ready()
 	n.shares("client-b", vip4, 16)
 	d.balanced()
+	d.stop()
+}
+
+// TestQueueLeftOut uses one queue of two: what comes by the other is lost, and
+// counted.
+func TestQueueLeftOut(t *testing.T) {
+	n := newNetwork(t, lab.Options{})
+	d := n.start(testConfig(t, "two-zones.yaml", "interfaces: [eth0]", "interfaces: [{name: eth0, queues: [0]}]"))
+	answered := uint64(0)
+	for range 32 {
+		ctx, cancel := context.WithTimeout(n.ctx, 50*time.Millisecond)
+		if _, _, err := n.Client("client-b").UDP(ctx, netip.AddrPortFrom(lab.VIPv4, lab.EchoPort), netip.AddrPort{}, []byte("queue")); err == nil {
+			answered++
+		}
+		cancel()
+	}
+	s := d.balanced()
+	a := s.Accounting
+	if answered == 0 || answered == 32 || a.NoSocket == 0 || a.Redirected != a.Received+a.NoSocket {
+		t.Errorf("%d of 32 were answered; %d redirected, %d received, %d without a socket", answered, a.Redirected, a.Received, a.NoSocket)
+	}
+	if p := s.Interfaces[0].Problem; p != "" {
+		t.Errorf("the queue is left out on purpose, and the interface has the problem %q", p)
+	}
 	d.stop()
 }

@@ -174,6 +174,8 @@ func accounts(t forwarder.Totals, interfaces []forwarder.InterfaceStatus, retire
 	}
 	var onRX uint64
 	for _, i := range append(interfaces, forwarder.InterfaceStatus{Queues: []forwarder.QueueStatus{retired}}) {
+		acc.Redirected += i.Unused.Redirected
+		acc.NoSocket += i.Unused.NoSocket
 		for _, q := range i.Queues {
 			acc.Redirected += q.Program.Redirected
 			acc.NoSocket += q.Program.NoSocket
