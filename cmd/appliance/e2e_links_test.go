@@ -66,10 +66,13 @@ func TestLinkDownAndUp(t *testing.T) {
 		n.stream("client-c", netip.AddrPortFrom(far4.Addr(), lab.EchoTLS), ""),
 		n.stream("client-c", netip.AddrPortFrom(far6.Addr(), lab.EchoTLS), ""),
 	}
-	for name, change := range map[string]func(up bool) error{
-		"down":       func(up bool) error { return n.Appliance().SetLink("eth0", up) },
-		"no carrier": func(up bool) error { return n.Appliance().SetCarrier("eth0", up) },
-	} {
+	changes := map[string]func(up bool) error{
+		"down": func(up bool) error { return n.Appliance().SetLink("eth0", up) },
+	}
+	if cables(t) == nil { // a card's carrier does not follow the other end's state
+		changes["no carrier"] = func(up bool) error { return n.Appliance().SetCarrier("eth0", up) }
+	}
+	for name, change := range changes {
 		d.sub(name, func(d *device) {
 			stop := d.net.load("client-b", netip.AddrPortFrom(lab.VIPv4, lab.EchoPort))
 			defer stop()
