@@ -175,7 +175,7 @@ func TestRegionFlipsAtTheThreshold(t *testing.T) {
 		n.must(err)
 		delays = append(delays, last.at.Sub(since))
 	}
-	for range 10 {
+	for range 5 {
 		n.setHealth(lab.HealthOK, "web-c1")
 		measure("HEALTHY")
 		n.setHealth(lab.HealthFailing, "web-c1")
