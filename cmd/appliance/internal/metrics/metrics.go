@@ -110,7 +110,7 @@ var (
 	midFlow     = desc("mid_flow_misses_total", "TCP packets without SYN whose connection had no entry.")
 	claims      = desc("address_claims_total", "What other hosts said about addresses that are answered for here.", "kind")
 	missed      = desc("address_claims_missed_total", "Such messages that came too fast to be looked at.")
-	health      = desc("backend_health", "1 healthy, 0 unhealthy, -1 unknown.", "backend", "check")
+	health      = desc("backend_health", "1 healthy at all its addresses, 0 unhealthy at one, -1 unknown.", "backend", "check")
 	ofSource    = desc("health_source", "1 healthy, 0 unhealthy, -1 unknown.", "name")
 	ofComposite = desc("composite_health", "1 healthy, 0 unhealthy, -1 unknown.", "name")
 	generation  = desc("snapshot_generation", "Number of the snapshot in force.")
@@ -191,11 +191,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(generation, float64(s.Generation))
 
 	type probed struct{ backend, check string }
-	type state struct {
-		address string
-		value   float64
-	}
-	seen := make(map[probed]state)
+	seen := make(map[probed]float64)
 	h := c.src.Health()
 	for _, s := range h.Sources {
 		gauge(ofSource, stateValue(s.HealthState), s.Name)
@@ -204,19 +200,15 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(ofComposite, stateValue(s.HealthState), s.Name)
 	}
 	for _, b := range h.Backends {
+		// A backend with two addresses, or probed as several rules', is as healthy as the worst of them.
 		k := probed{b.Service + "/" + b.Backend, b.Check}
 		v := stateValue(b.State)
-		s, again := seen[k]
-		switch {
-		case !again:
-			seen[k] = state{b.Address, v}
-		case s.address != b.Address: // the IPv6 address of a backend that is there already
-		case v == 0 || s.value > 0: // probed as several rules' addresses: the worst counts
-			seen[k] = state{b.Address, v}
+		if before, again := seen[k]; !again || v == 0 || before > 0 {
+			seen[k] = v
 		}
 	}
-	for k, s := range seen {
-		gauge(health, s.value, k.backend, k.check)
+	for k, v := range seen {
+		gauge(health, v, k.backend, k.check)
 	}
 }
 
