@@ -370,6 +370,9 @@ func TestParseWeight(t *testing.T) {
 		{"inf", 1, Weight{State: WeightInvalid}},
 		{"1e99", 1, Weight{State: WeightInvalid}},
 		{"0x10", 1, Weight{State: WeightInvalid}},
+		{"0x1p4", 1, Weight{State: WeightInvalid}},
+		{"1e2", 1, Weight{WeightValid, 100}},
+		{".5", 1, Weight{WeightValid, 0.5}},
 		{"5 6", 1, Weight{State: WeightInvalid}},
 		{"5", 2, Weight{State: WeightInvalid}},
 	} {

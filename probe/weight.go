@@ -1,6 +1,9 @@
 package probe
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // weightHeader is the response field in which a backend reports its weight.
 const weightHeader = "X-Load-Balancing-Endpoint-Weight"
@@ -28,7 +31,7 @@ func parseWeight(text string, n int) Weight {
 		return Weight{State: WeightMissing}
 	}
 	v, err := strconv.ParseFloat(text, 32)
-	if err != nil || n > 1 || text == "" || (text[0] < '0' || text[0] > '9') && text[0] != '.' || v < 0 {
+	if err != nil || n > 1 || strings.Trim(text, "0123456789.eE+-") != "" || strings.ContainsAny(text[:1], "eE+-") {
 		return Weight{State: WeightInvalid}
 	}
 	return Weight{State: WeightValid, Value: float32(v)}
