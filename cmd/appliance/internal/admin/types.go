@@ -171,7 +171,6 @@ type Backend struct {
 	WeightState    string   `json:"weightState,omitempty"`
 	WeightInUse    bool     `json:"weightInUse,omitempty"`
 	Health         string   `json:"health"` // HEALTHY, UNHEALTHY, UNKNOWN
-	HealthText     string   `json:"healthText,omitempty"`
 	Deliverable    bool     `json:"deliverable"`
 	Reason         string   `json:"reason,omitempty"`
 	// VLAN is the only one whose frames reach it; absent where frames keep their tags.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -234,6 +235,7 @@ func (d *demo) runPhase(number int, p *phase) error {
 	for b := range d.failing {
 		r.Failed = append(r.Failed, b)
 	}
+	slices.Sort(r.Failed)
 	for _, name := range clients {
 		got := make(map[string]int)
 		for range connections {
