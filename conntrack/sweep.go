@@ -1,5 +1,36 @@
 package conntrack
 
+import (
+	"context"
+	"time"
+)
+
+// SweepPeriod is how long [Table.KeepSwept] takes for a whole table, however large.
+const SweepPeriod = sweepTicks * sweepTick
+
+const (
+	sweepTick  = 100 * time.Millisecond
+	sweepTicks = 64
+)
+
+// KeepSwept sweeps the table until ctx is done, beside those that handle packets.
+// clock gives what [TickOf] takes.
+func (t *Table) KeepSwept(ctx context.Context, clock func() int64) {
+	w := t.NewWriter()
+	defer w.Close()
+	tick := time.NewTicker(sweepTick)
+	defer tick.Stop()
+	lines := max(t.Lines()/sweepTicks, 1024)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			w.Sweep(TickOf(clock()), lines)
+		}
+	}
+}
+
 // Sweep frees expired entries in about maxLines lines, and continues where the
 // last call stopped, whichever writer made it; so writers share the work. It
 // looks at whole regions of 64 lines, and one that was never used counts as

@@ -8,6 +8,7 @@ import (
 
 	"zonehop/bench/generator"
 	"zonehop/bench/lab"
+	"zonehop/conntrack"
 )
 
 // sample is one measurement of one application under load.
@@ -145,16 +146,23 @@ func (b *bed) window(ctx context.Context, app *child, s *sample) error {
 }
 
 // warmUp lets traffic flow for a while, and until the flow table, where there is
-// one, has nearly all flows: each of them takes a selection, and at first a
-// page of memory from the kernel.
+// one, has nearly all flows and was swept once: each of them takes a selection,
+// and at first a page of memory from the kernel, and sweeping joins those pages.
 func (b *bed) warmUp(ctx context.Context, app *child) error {
 	if err := pause(ctx, warmUp); err != nil {
 		return err
 	}
-	return lab.Wait(ctx, "the flow table to have all flows", 20*time.Second, func() (bool, error) {
+	if app.Flowless {
+		return nil
+	}
+	err := lab.Wait(ctx, "the flow table to have all flows", 20*time.Second, func() (bool, error) {
 		c, err := app.counts()
-		return c.Flows >= uint64(b.o.flows)*99/100 || app.Flowless, err
+		return c.Flows >= uint64(b.o.flows)*99/100, err
 	})
+	if err != nil {
+		return err
+	}
+	return pause(ctx, conntrack.SweepPeriod)
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -33,10 +33,11 @@ type worker struct {
 	mode       string
 	cancel     context.CancelFunc
 	ended      chan error
+	swept      chan struct{} // closed when nobody sweeps the table any more
 }
 
 func startWorker(dev *net.Interface) (application, error) {
-	w := &worker{ended: make(chan error, 1)}
+	w := &worker{ended: make(chan error, 1), swept: make(chan struct{})}
 	start := time.Now()
 	// The clock is the one thing of ours that the worker calls: there its
 	// thread can be named.
@@ -67,6 +68,10 @@ func startWorker(dev *net.Interface) (application, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel = cancel
 	go w.supervise(ctx)
+	go func() {
+		w.table.KeepSwept(ctx, func() int64 { return int64(time.Since(start)) + 1 })
+		close(w.swept)
+	}()
 	err = lab.Wait(ctx, "the worker", 10*time.Second, func() (bool, error) {
 		s := w.supervisor.Status()[0]
 		if s.Problem != nil {
@@ -139,5 +144,6 @@ func (w *worker) counts() (counts, error) {
 
 func (w *worker) stop() error {
 	w.cancel()
+	<-w.swept
 	return errors.Join(<-w.ended, w.table.Close())
 }

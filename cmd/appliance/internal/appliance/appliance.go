@@ -218,7 +218,7 @@ func (a *Appliance) Run(ctx context.Context) error {
 	run(&forwarding, "forward", func() error { return a.supervisor.Run(ctx) })
 	run(&group, "follow links and neighbours", func() error { return a.watcher.Run(rest, a.onView) })
 	run(&group, "probe", func() error { return a.pool.Run(rest) })
-	run(&group, "age flows", func() error { a.sweep(rest); return nil })
+	run(&group, "age flows", func() error { a.table.KeepSwept(rest, a.clock); return nil })
 	run(&group, "join multicast groups", func() error { a.groups.run(rest); return nil })
 	run(&group, "announce", func() error { a.announcer.run(rest); return nil })
 	run(&group, "take claims", func() error { a.claims.run(rest); return nil })
@@ -269,23 +269,6 @@ func bootClock() func() int64 {
 func (a *Appliance) setIdleTimeouts() {
 	for _, s := range a.builder.Current().Services {
 		a.table.SetIdle(s.ID, s.IdleTimeout)
-	}
-}
-
-// sweep frees expired entries, the whole table every six seconds or so.
-func (a *Appliance) sweep(ctx context.Context) {
-	w := a.table.NewWriter()
-	defer w.Close()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	lines := max(a.table.Lines()/64, 1024)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			w.Sweep(conntrack.TickOf(a.clock()), lines)
-		}
 	}
 }
 
