@@ -30,7 +30,7 @@ func floodTime(t *testing.T) time.Duration {
 	if raceEnabled {
 		return 3 * time.Second
 	}
-	return 15 * time.Second
+	return 30 * time.Second
 }
 
 // floodSources are what floods come from (RFC 2544 gives the range to tests).
