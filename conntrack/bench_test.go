@@ -45,7 +45,7 @@ func BenchmarkLookup(b *testing.B) {
 		if float64(refused) > 1e-5*float64(c.flows) {
 			b.Fatalf("%d of %d flows refused, want less than 0.001 %%", refused, c.flows)
 		}
-		w.Sweep(0, table.Lines()) // joins pages
+		table.JoinPages()
 		b.Run(fmt.Sprintf("flows=%s/hit", c.name), func(b *testing.B) {
 			benchHits(b, w, c.flows, 0, refused)
 		})
@@ -122,6 +122,7 @@ func BenchmarkInsert(b *testing.B) {
 	if refused := fill(b, w, flows, 0); refused != 0 { // so that the memory is there
 		b.Fatalf("%d refused", refused)
 	}
+	table.JoinPages()
 	w.Sweep(now, table.Lines())
 	b.ReportAllocs()
 	for b.Loop() {

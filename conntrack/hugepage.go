@@ -15,21 +15,21 @@ const (
 	joinThreshold = hugeRegions / 8
 )
 
-// joinPages joins the pages of the block that begins with a region, if enough of
-// it is in use. Whoever is first does it, for once: a system that has no huge
-// page to give, or none at all, is not asked again.
-func (t *Table) joinPages(region uint64) {
-	block := region / hugeRegions
-	word, bit := block/64, uint64(1)<<(block%64)
-	if word >= uint64(len(t.joined)) || t.joined[word].Load()&bit != 0 {
-		return
+// JoinPages makes huge pages of those parts of the table that are enough in use.
+// A look at all of them takes microseconds, a part the system half a millisecond,
+// once: so better not a goroutine that handles packets calls it. A system that
+// has no huge page to give, or none at all, is not asked again.
+func (t *Table) JoinPages() {
+	for block := range uint64(len(t.joined)) {
+		if t.joined[block].Load() {
+			continue
+		}
+		used := 0
+		for region := block * hugeRegions; region < (block+1)*hugeRegions; region += 64 {
+			used += bits.OnesCount64(t.touched[region/64&uint64(len(t.touched)-1)].Load())
+		}
+		if used >= joinThreshold && !t.joined[block].Swap(true) {
+			t.join(int(block) * hugePageLen)
+		}
 	}
-	used := 0
-	for n := uint64(0); n < hugeRegions; n += 64 {
-		used += bits.OnesCount64(t.touched[(region+n)/64&uint64(len(t.touched)-1)].Load())
-	}
-	if used < joinThreshold || t.joined[word].Or(bit)&bit != 0 {
-		return
-	}
-	t.join(int(block) * hugePageLen)
 }

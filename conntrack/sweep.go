@@ -13,8 +13,8 @@ const (
 	sweepTicks = 64
 )
 
-// KeepSwept sweeps the table until ctx is done, beside those that handle packets.
-// clock gives what [TickOf] takes.
+// KeepSwept sweeps the table, and joins its pages, until ctx is done, beside those
+// that handle packets. clock gives what [TickOf] takes.
 func (t *Table) KeepSwept(ctx context.Context, clock func() int64) {
 	w := t.NewWriter()
 	defer w.Close()
@@ -26,6 +26,7 @@ func (t *Table) KeepSwept(ctx context.Context, clock func() int64) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			t.JoinPages()
 			w.Sweep(TickOf(clock()), lines)
 		}
 	}
@@ -35,17 +36,12 @@ func (t *Table) KeepSwept(ctx context.Context, clock func() int64) {
 // last call stopped, whichever writer made it; so writers share the work. It
 // looks at whole regions of 64 lines, and one that was never used counts as
 // one line. Nothing depends on how often it is called but the room that
-// expired entries take, the quota of Unconfirmed ones included. On the way it
-// joins pages, which can take the system half a millisecond: so better not by a
-// goroutine that handles packets.
+// expired entries take, the quota of Unconfirmed ones included.
 func (w *Writer) Sweep(now Tick, maxLines int) {
 	t := w.t
 	regions := uint64(t.mask>>regionShift) + 1
 	for turn := uint64(0); turn < regions && maxLines > 0; turn++ {
 		region := (t.cursor.Add(1) - 1) & (regions - 1)
-		if region%hugeRegions == 0 {
-			t.joinPages(region)
-		}
 		if !t.isTouched(region) {
 			maxLines--
 			continue

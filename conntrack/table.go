@@ -48,7 +48,7 @@ type Table struct {
 	quota      int64 // entries that may be Unconfirmed
 	leaseLen   int64 // how much of the quota a writer takes at once
 	releaseMem func() error
-	joined     []atomic.Uint64  // one bit per block of hugePageLen that is, or cannot be, a huge page; may be empty
+	joined     []atomic.Bool    // blocks of hugePageLen that are, or cannot be, a huge page; may be empty
 	join       func(offset int) // makes a huge page of the memory from an offset, if it can
 	file       *file            // nil: in memory of this process alone
 
@@ -86,9 +86,7 @@ func New(o Options) (*Table, error) {
 	if err != nil {
 		return nil, errors.Join(err, release())
 	}
-	if blocks := n * lineLen / hugePageLen; blocks > 0 {
-		t.joined, t.join = make([]atomic.Uint64, (blocks+63)/64), joiner(mem)
-	}
+	t.joined, t.join = make([]atomic.Bool, n*lineLen/hugePageLen), joiner(mem)
 	return t, nil
 }
 

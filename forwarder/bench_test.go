@@ -156,8 +156,9 @@ func benchMisses(b *testing.B, o rigOptions) {
 	r.mustForwardAll(b)
 }
 
-// sweep sweeps the table once.
+// sweep sweeps the table once and joins its pages.
 func (r *rig) sweep() {
+	r.table.JoinPages()
 	w := r.table.NewWriter()
 	defer w.Close()
 	w.Sweep(conntrack.TickOf(r.clock), r.table.Lines())

@@ -147,7 +147,7 @@ func (b *bed) window(ctx context.Context, app *child, s *sample) error {
 
 // warmUp lets traffic flow for a while, and until the flow table, where there is
 // one, has nearly all flows and was swept once: each of them takes a selection,
-// and at first a page of memory from the kernel, and sweeping joins those pages.
+// and at first a page of memory from the kernel, until those pages are joined.
 func (b *bed) warmUp(ctx context.Context, app *child) error {
 	if err := pause(ctx, warmUp); err != nil {
 		return err
