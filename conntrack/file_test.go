@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"zonehop/bench/needs"
 )
 
 // shmPath is a path for a table on a tmpfs.
@@ -18,10 +20,7 @@ func shmPath(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "zonehop-test-")
 	if err != nil {
-		if os.Getenv("ZONEHOP_E2E") == "required" {
-			t.Fatal("needs a tmpfs at /dev/shm, and ZONEHOP_E2E=required forbids to skip: ", err)
-		}
-		t.Skip("needs a tmpfs at /dev/shm: ", err)
+		needs.Missing(t, "no tmpfs at /dev/shm: "+err.Error())
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return filepath.Join(dir, "flows")
@@ -303,12 +302,7 @@ func TestSectionFails(t *testing.T) {
 // smallTmpfs mounts a tmpfs of its own.
 func smallTmpfs(t *testing.T, size string) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("ZONEHOP_E2E") == "required" {
-			t.Fatal("mounting a tmpfs needs root, and ZONEHOP_E2E=required forbids to skip it")
-		}
-		t.Skip("mounting a tmpfs needs root")
-	}
+	needs.Root(t, "mounting a tmpfs")
 	dir := t.TempDir()
 	if err := syscall.Mount("zonehop-test", dir, "tmpfs", 0, "size="+size); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"zonehop/bench/needs"
 )
 
 // probeOnce runs one probe over a real socket, outside a schedule.
@@ -219,7 +221,7 @@ func TestHTTPRequest(t *testing.T) {
 func TestIPv6(t *testing.T) {
 	l, err := net.Listen("tcp6", "[::1]:0")
 	if err != nil {
-		t.Skipf("no IPv6 loopback here: %v", err)
+		needs.Missing(t, "no IPv6 loopback: "+err.Error())
 	}
 	got := make(chan string, 1)
 	srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Host })}}

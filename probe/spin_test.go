@@ -1,3 +1,7 @@
+// It occupies every processor for seconds.
+
+//go:build !race
+
 package probe
 
 import (
@@ -13,9 +17,6 @@ import (
 // probes that fail; what is asserted is that no target starves and that nothing
 // is judged unhealthy for want of processor time.
 func TestSpinningWorkers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("occupies every processor for seconds")
-	}
 	workers := runtime.NumCPU()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + workers))
 

@@ -1,3 +1,7 @@
+// The race detector allocates.
+
+//go:build !race
+
 package selector
 
 import (
@@ -7,9 +11,6 @@ import (
 
 // TestNoAllocation: nothing that runs per packet allocates, whatever the outcome.
 func TestNoAllocation(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates on its own")
-	}
 	o := grid(20, 3)
 	o.Regions = []RegionOptions{{"elsewhere", prefixes("10.200.0.0/16")}}
 	o.Rules[0].AllowGlobalAccess = false
@@ -36,10 +37,4 @@ func TestNoAllocation(t *testing.T) {
 			t.Errorf("%s allocates %v times, want 0", name, n)
 		}
 	}
-}
-
-// withDrop makes the service drop when nothing is healthy.
-func withDrop(o Options) Options {
-	o.Services[0].Policy.DropIfUnhealthy = true
-	return o
 }

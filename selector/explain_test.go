@@ -205,3 +205,9 @@ func TestExplainNotTaken(t *testing.T) {
 		}
 	}
 }
+
+// withDrop makes the service drop when nothing is healthy.
+func withDrop(o Options) Options {
+	o.Services[0].Policy.DropIfUnhealthy = true
+	return o
+}

@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 // randomCandidates are n equal candidates.
@@ -72,26 +70,6 @@ func TestWeightedShares(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestShapesOfTables: every slot has a valid candidate and shares are in reach of fair, for any
-// number of candidates.
-func TestShapesOfTables(t *testing.T) {
-	if raceEnabled {
-		t.Skip("one goroutine and hundreds of tables: nothing for the race detector, at twenty times the cost")
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 300).Draw(t, "candidates")
-		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		cs := randomCandidates(r, n)
-		share := sharesOf(new(pricing).build(cs), n)
-		fair := float64(slots) / float64(n)
-		for i, got := range share {
-			if diff := float64(got) - fair; max(diff, -diff) > max(0.01*fair, slotTolerance+1) {
-				t.Fatalf("candidate %d of %d has %d slots, want %.1f within 1 %%", i, n, got, fair)
-			}
-		}
-	})
 }
 
 // TestBuildIsPure: a reused workspace leaves no trace in later tables.

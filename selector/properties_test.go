@@ -81,22 +81,6 @@ func TestVerdictStaysInItsZone(t *testing.T) {
 	})
 }
 
-// TestRemovalMovesLittle: whatever the number of backends, flows of survivors hardly move.
-func TestRemovalMovesLittle(t *testing.T) {
-	if raceEnabled {
-		t.Skip("one goroutine and hundreds of tables: nothing for the race detector, at twenty times the cost")
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(2, 400).Draw(t, "backends")
-		cs := randomCandidates(rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), n)
-		p := new(pricing)
-		moved, _, _ := disruption(p.build, cs, p.build(cs), rapid.IntRange(0, n-1).Draw(t, "removed"))
-		if moved > 0.006 {
-			t.Fatalf("removing one of %d moves %.2f %% of the survivors' slots", n, 100*moved)
-		}
-	})
-}
-
 // TestGolden pins tables and hashes: appliances of one group may run different versions and
 // processors, and must choose alike. A change here sends untracked flows of every user elsewhere, so
 // it belongs into the changelog.

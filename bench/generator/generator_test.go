@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/google/gopacket/layers"
 
 	"zonehop/bench/lab"
+	"zonehop/bench/needs"
 )
 
 // rig is a lab with nothing but the appliance's interface, on which a test
@@ -27,12 +27,7 @@ type rig struct {
 
 func newRig(t *testing.T, forwarder asm.Instructions) *rig {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("ZONEHOP_E2E") == "required" {
-			t.Fatal("ZONEHOP_E2E=required, but loading programs needs root")
-		}
-		t.Skip("loading programs and making namespaces needs root")
-	}
+	needs.Root(t, "loading programs and making namespaces")
 	l, err := lab.Build(t.Context(), lab.Options{Topology: &lab.Topology{Appliance: lab.TwoZones().Appliance}})
 	if err != nil {
 		t.Fatal(err)

@@ -6,21 +6,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"zonehop/bench/needs"
 )
 
-// needRoot skips the test where a lab is impossible.
+// needRoot ends the test where a lab is impossible.
 func needRoot(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("ZONEHOP_E2E") == "required" {
-			t.Fatal("ZONEHOP_E2E=required, but a lab needs root")
-		}
-		t.Skip("a lab of network namespaces needs root")
-	}
+	needs.Root(t, "a lab of network namespaces")
 }
 
 // patience is how long tests wait for what must come. It comes at once unless

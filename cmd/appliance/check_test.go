@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"zonehop/bench/needs"
 	"zonehop/config"
 )
 
@@ -122,12 +123,7 @@ func TestCheckAbsentFile(t *testing.T) {
 // liveNamespace puts the test into a network namespace of its own.
 func liveNamespace(t *testing.T) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		if os.Getenv("ZONEHOP_E2E") == "required" {
-			t.Fatal("not root, but ZONEHOP_E2E=required")
-		}
-		t.Skip("making a network namespace needs root")
-	}
+	needs.Root(t, "making a network namespace")
 	runtime.LockOSThread()
 	before, err := netns.Get()
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zonehop/bench/lab"
+	"zonehop/bench/needs"
 	"zonehop/cmd/appliance/internal/admin"
 )
 
@@ -34,17 +35,10 @@ func TestMain(m *testing.M) {
 
 const asAppliance = "ZONEHOP_TEST_AS_APPLIANCE"
 
-// needLab skips a test that cannot build namespaces, or fails it where
-// end-to-end tests are required.
+// needLab ends a test that cannot build namespaces.
 func needLab(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("ZONEHOP_E2E") == "required" {
-		t.Fatal("end-to-end tests need root, and ZONEHOP_E2E=required forbids to skip them")
-	}
-	t.Skip("end-to-end tests need root: network namespaces and AF_XDP sockets")
+	needs.Root(t, "an end-to-end test, with network namespaces and AF_XDP sockets,")
 }
 
 // cables are the network cards that ZONEHOP_LAB_CABLES names for the appliance, as

@@ -2,7 +2,6 @@ package claim
 
 import (
 	"net/netip"
-	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"zonehop/bench/needs"
 	"zonehop/forwarder/packet"
 )
 
@@ -32,12 +32,7 @@ type cable struct {
 // receiving interface port 5.
 func newCable(t *testing.T, addrs ...netip.Addr) *cable {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("ZONEHOP_E2E") == "required" {
-			t.Fatal("ZONEHOP_E2E=required, and not root")
-		}
-		t.Skip("needs root to make network namespaces")
-	}
+	needs.Root(t, "making network namespaces")
 	c := &cable{T: t, heard: make(chan Claim, 1000), ended: make(chan error, 1)}
 	result := make(chan error)
 	go func() {

@@ -15,6 +15,8 @@ import (
 	"github.com/vishvananda/netns"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"zonehop/bench/needs"
 )
 
 // patience is how long tests wait for what must come: far longer than it takes
@@ -38,17 +40,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// needRoot skips a test that makes network namespaces, or fails it where the
-// environment promises that such tests run.
 func needRoot(t testing.TB) {
 	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("ZONEHOP_E2E") == "required" {
-		t.Fatal("ZONEHOP_E2E=required, and not root")
-	}
-	t.Skip("needs root to make network namespaces")
+	needs.Root(t, "making network namespaces")
 }
 
 // node is a network namespace without a name: it ends with the test process

@@ -12,18 +12,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zonehop/bench/needs"
 )
 
-// needRoot skips without privileges, and fails instead where they are required.
 func needRoot(t testing.TB) {
 	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("ZONEHOP_E2E") == "required" {
-		t.Fatal("not root, and ZONEHOP_E2E=required")
-	}
-	t.Skip("needs root for AF_XDP and namespaces")
+	needs.Root(t, "AF_XDP, with network namespaces,")
 }
 
 func run(t testing.TB, args ...string) string {

@@ -1,5 +1,0 @@
-//go:build race
-
-package forwarder
-
-const raceEnabled = true
